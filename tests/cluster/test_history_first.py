@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -285,3 +286,51 @@ def test_a_policy_that_is_not_the_sites_own_is_not_judged(tmp_path: Path) -> Non
         assert "site's" not in runs[0].lead["history"]
         assert f"not judged, as the site's policy is {own}, not {other}" in runs[1].lead["history"]
         assert "caution" not in runs[1].summary and "history" in runs[1].summary
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_groups_add_up_to_all_jobs_and_hours_are_those_of_the_log(seed: int, tmp_path: Path) -> None:
+    half = [replace(job, partition="b") if at % 2 else job for at, job in enumerate(drawn(seed))]
+    run = simulated(happened(half, tmp_path), tmp_path)
+    jobs = run.tables["jobs"]
+    for name, column in (("by_partition", "partition"), ("by_user", "user"), ("by_size", "gpus")):
+        groups = run.summary[name]
+        assert sum(one["jobs"] for one in groups.values()) == len(jobs) == 220
+        assert sum(one["used_gpu_s"] for one in groups.values()) == pytest.approx(jobs["gpu_s"].sum())
+        for group, one in groups.items():
+            mine = jobs[column].astype(str) == group.split(" GPU")[0]
+            assert one["wait_mean_s"] == pytest.approx(jobs["wait_s"][mine].mean())
+            assert one["slowdown_mean"] >= 1
+    assert run.summary["wait_mean_s"] == pytest.approx((jobs["first_start_s"] - jobs["submit_s"]).mean())
+    assert list(run.lead) == ["history", "by_partition"]
+    submitted = jobs["submitted"].tolist()
+    first = datetime.fromtimestamp(ORIGIN_S + min(job.submit_s for job in half), UTC)
+    assert submitted[0] == f"{first:%Y-%m-%dT%H:%M:%S}"
+    grid = run.figures["waits-by-hour"].data
+    cells: dict[tuple[int, str], list[float]] = {}
+    for text, wait_s in zip(submitted, jobs["wait_s"].tolist(), strict=True):
+        at = datetime.fromisoformat(text)
+        cells.setdefault((at.hour, f"{at:%a}"), []).append(wait_s / 3600)
+    shown = zip(*(list(grid[name]) for name in ("hour", "day", "wait_h")), strict=True)
+    assert {(hour, day): pytest.approx(wait_h) for hour, day, wait_h in shown} == {
+        cell: np.mean(waits) for cell, waits in cells.items()
+    }
+
+
+def test_a_calendar_is_that_of_the_logs_zone(tmp_path: Path) -> None:
+    lines = [
+        "JobID|User|Partition|Submit|Start|End|State|ElapsedRaw|AllocTRES",
+        "1|a|g|2026-03-29T01:30:00|2026-03-29T01:30:00|2026-03-29T04:00:00|COMPLETED|5400|gres/gpu=1",
+        "2|a|g|2026-03-29T03:30:00|2026-03-29T03:30:00|2026-03-29T04:00:00|COMPLETED|1800|gres/gpu=1",
+    ]
+    (tmp_path / "log.txt").write_text("\n".join(lines) + "\n")
+    text = f"""
+domain: cluster
+trace: {{file: {tmp_path}/log.txt, format: sacct, options: {{timezone: Europe/Berlin}}}}
+machines: {{nodes: [{{count: 1, gpus: 8}}]}}
+policy: fifo
+"""
+    (tmp_path / "s.yaml").write_text(text)
+    jobs = forerun.simulate(forerun.load(tmp_path / "s.yaml")).tables["jobs"]
+    assert jobs["submitted"].tolist() == ["2026-03-29T01:30:00", "2026-03-29T03:30:00"]
+    assert jobs["submit_s"].tolist() == [0, 3600]

@@ -49,6 +49,7 @@ class ClusterDomain(Domain[Scenario, "Inputs", "Outcome"]):
     objectives = (
         Objective("deadline_ratio", "higher", "deadlines met", 0.0, 1.0),
         Objective("jct_mean_s", "lower", "mean completion time in s"),
+        Objective("wait_mean_s", "lower", "mean wait in s"),
         Objective("jct_p99_s", "lower", "99th percentile of completion time in s"),
         Objective("makespan_s", "lower", "makespan in s"),
         Objective("refused_jobs", "lower", "jobs refused"),
@@ -124,12 +125,16 @@ class ClusterDomain(Domain[Scenario, "Inputs", "Outcome"]):
 
         jobs = result.tables["jobs"]
         jct_s = jobs["end_s"] - jobs["submit_s"]
-        has_deadline = np.isfinite(jobs["deadline_s"])
+        wait_s, has_deadline = jobs["wait_s"], np.isfinite(jobs["deadline_s"])
         return Units(
             "jobs",
             np.asarray(jobs["submit_s"], np.float64),
-            means={"jct_mean_s": jct_s, "deadline_ratio": np.where(has_deadline, jobs["met"], np.nan)},
-            quantiles={"jct_p50_s": (jct_s, 0.5), "jct_p99_s": (jct_s, 0.99)},
+            means={
+                "jct_mean_s": jct_s,
+                "wait_mean_s": wait_s,
+                "deadline_ratio": np.where(has_deadline, jobs["met"], np.nan),
+            },
+            quantiles={"jct_p50_s": (jct_s, 0.5), "jct_p99_s": (jct_s, 0.99), "wait_p90_s": (wait_s, 0.9)},
             totals={"refused_jobs": 1.0 - jobs["admitted"]},
         )
 

@@ -12,6 +12,7 @@ from forerun.core.result.figures import Axis, Figure, Rule, by_series
 from forerun.core.result.run import Result, SavedRun
 from forerun.core.result.tables import Table
 
+_DAYS: Final = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 #: GPUs beyond which a picture of each is left to the timeline file
 MOST_TRACKS: Final = 64
 
@@ -24,6 +25,8 @@ def figures(run: Result | SavedRun) -> tuple[Figure, ...]:
     events, jobs, allocations = run.tables["events"], run.tables["jobs"], run.tables["allocations"]
     gpus = float(run.summary["gpus"])
     made = [_gpus_over_time(events, gpus), *_job_counts(events), _waits(jobs)]
+    if "submitted" in jobs.columns and any(jobs["submitted"].tolist()):
+        made.append(_by_hour(jobs))
     if np.isfinite(jobs["end_s"]).any():
         made.append(_completion(jobs))
     if len(allocations):
@@ -80,6 +83,30 @@ def _job_counts(events: Table) -> tuple[Figure, Figure]:
             series="which",
             caption="Jobs submitted so far, and those of them that were admitted.",
         ),
+    )
+
+
+def _by_hour(jobs: Table) -> Figure:
+    """Mean wait by the weekday and hour of submission, by the calendar of the log."""
+    at = np.array(jobs["submitted"].tolist(), "datetime64[h]").astype(np.int64)
+    waited = np.isfinite(jobs["wait_s"])
+    slot = ((at // 24 + 3) % 7 * 24 + at % 24)[waited]  # 1 January 1970 was a Thursday
+    jobs_in, wait_s = np.bincount(slot), np.bincount(slot, jobs["wait_s"][waited])
+    seen = np.flatnonzero(jobs_in)
+    return Figure.of(
+        "heatmap",
+        "waits-by-hour",
+        "Mean wait by hour and weekday",
+        {
+            "hour": seen % 24,
+            "day": np.array(_DAYS)[seen // 24],
+            "wait_h": wait_s[seen] / jobs_in[seen] / 3600,
+        },
+        x=Axis("hour", "hour of submission"),
+        y="day",
+        z=Axis("wait_h", "mean wait", "h"),
+        order=_DAYS,
+        caption="Mean wait of the jobs submitted in each hour of the week, by the calendar of the log. Blank: none was.",
     )
 
 

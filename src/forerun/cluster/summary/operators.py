@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Final
 from zoneinfo import ZoneInfo
 
 import numpy as np
 
 from forerun.cluster.engine.record import Record
 from forerun.cluster.engine.run import Outcome
-from forerun.cluster.inputs.arrays import F64
+from forerun.cluster.inputs.arrays import F64, I64
+from forerun.cluster.inputs.prepare import Inputs
 from forerun.cluster.summary.past import ALL, Judged, Recorded, judged, reproduces
 from forerun.core.registry import member_name
 from forerun.core.result.numbers import duration, format_number
+from forerun.core.result.run import Result
+from forerun.core.result.tables import Table
+
+#: groups that have a row of their own
+MOST_GROUPS: Final = 12
 
 
 def instant_text(at_s: float, origin_s: float | None, zone: str) -> str:
@@ -22,8 +28,7 @@ def instant_text(at_s: float, origin_s: float | None, zone: str) -> str:
         return "never"
     if origin_s is None:
         return f"{format_number(float(at_s))} s"
-    at = datetime.fromtimestamp(float(at_s) + origin_s, ZoneInfo(zone) if "/" in zone else UTC)
-    return f"{at:%Y-%m-%d %H:%M}{f' {zone}' if zone else ''}"
+    return f"{datetime.fromtimestamp(float(at_s) + origin_s, ZoneInfo(zone) if '/' in zone else UTC):%Y-%m-%d %H:%M}"
 
 
 def history_of(outcome: Outcome) -> tuple[dict[str, Any], str]:
@@ -59,6 +64,7 @@ def history_of(outcome: Outcome) -> tuple[dict[str, Any], str]:
     if np.isfinite(first_s := found.rows[0].first_s):
         summary["first_difference_s"] = float(first_s)
     what = "waits, recorded and simulated; first difference: when a job has started in one of the two and waits in the other"
+    what += f" ({past.zone})" if past.zone else ""
     parts = (what, apart and f"not scored: {apart}", whose)
     return summary, "; ".join(filter(None, parts))
 
@@ -93,3 +99,54 @@ def _recorded_figures(record: Record, past: Recorded) -> dict[str, float]:
 def wait_figures(wait_s: F64) -> dict[str, float]:
     """Mean and 90th percentile of some waits."""
     return {"wait_mean_s": float(wait_s.mean()), "wait_p90_s": float(np.quantile(wait_s, 0.9))}
+
+
+def calendar(at_s: I64, inputs: Inputs) -> list[str]:
+    """Instants of a run by the calendar of its log, such as `2026-03-02T00:25:28`; empty where it has none."""
+    if inputs.origin_s is None:
+        return [""] * len(at_s)
+    zone = inputs.past.zone if isinstance(inputs.past, Recorded) else ""
+    unix_s = at_s + round(inputs.origin_s)
+    if "/" not in zone:
+        return [str(text) for text in np.datetime_as_string(unix_s.astype("datetime64[s]"))]
+    place = ZoneInfo(zone)
+    return [f"{datetime.fromtimestamp(one, place):%Y-%m-%dT%H:%M:%S}" for one in unix_s.tolist()]
+
+
+def groups_of(result: Result) -> dict[str, dict[str, dict[str, float]]]:
+    """Waits, slowdowns, GPU time and money by whose jobs they are, each where there are several.
+
+    The largest groups by their GPU time have a row; the last row is all others.
+    """
+    jobs, bill = result.tables["jobs"], result.tables.get("bill")
+    whole = result.summary["gpus"] * result.summary["horizon_s"]
+    found = {}
+    for name in ("partition", "account", "user", "qos", "gpu_type", "gpus"):
+        names, of = np.unique(jobs[name].astype(str), return_inverse=True)
+        if len(names) < 2:
+            continue
+        order = np.argsort(-np.bincount(of, jobs["gpu_s"]), kind="stable")
+        own = [(str(names[at]) or "none", of == at) for at in order[:MOST_GROUPS].tolist()]
+        if len(rest := order[MOST_GROUPS:]):
+            own.append((f"{len(rest)} others", np.isin(of, rest)))
+        if name == "gpus":
+            own.sort(key=lambda one: int(one[0]) if one[0].isdecimal() else np.inf)
+            own = [(f"{size} GPU{'' if size == '1' else 's'}", rows) for size, rows in own]
+        found["by_size" if name == "gpus" else f"by_{name}"] = {
+            group: _of_group(jobs.rows(np.flatnonzero(rows)), bill and bill.rows(np.flatnonzero(rows)), whole)
+            for group, rows in own
+        }
+    return found
+
+
+def _of_group(jobs: Table, bill: Table | None, whole: float) -> dict[str, float]:
+    """What the jobs of a group come to. whole: GPU-seconds of the cluster."""
+    wait_s, slowdown = (jobs[name][np.isfinite(jobs[name])] for name in ("wait_s", "slowdown"))
+    gpu_s = float(jobs["gpu_s"].sum())
+    figures: dict[str, float] = {"jobs": len(jobs)}
+    figures |= wait_figures(wait_s) if len(wait_s) else {}
+    figures |= {"slowdown_mean": float(slowdown.mean())} if len(slowdown) else {}
+    figures |= {"used_gpu_s": gpu_s, "gpu_time_share": gpu_s / max(whole, 1e-9)}
+    if bill is not None:
+        figures |= {name: float(bill[name].sum()) for name in ("energy_j", "cost_usd")}
+    return figures

@@ -16,7 +16,7 @@ from forerun.cluster.scenario import Scenario
 from forerun.cluster.summary.bill import with_steps_and_bill
 from forerun.cluster.summary.gpus import nodes_of, timeline_of
 from forerun.cluster.summary.ledgers import ledger_of, time_ledger
-from forerun.cluster.summary.operators import history_of
+from forerun.cluster.summary.operators import calendar, groups_of, history_of, wait_figures
 from forerun.cluster.summary.refusals import because, refusals, sentences
 from forerun.cluster.summary.tables import allocations_table, events_table, jobs_table
 from forerun.cluster.summary.waits import (
@@ -34,7 +34,15 @@ from forerun.core.result.run import Result
 from forerun.core.result.stats import Interval, normal_quantile, proportion_interval, standard_error
 
 #: the figures that are printed first, where a run has them
-HEADLINE: Final = ("deadline_ratio", "jct_mean_s", "refused_jobs", "gpu_time_useful_share", "makespan_s")
+HEADLINE: Final = (
+    "deadline_ratio",
+    "wait_mean_s",
+    "wait_p90_s",
+    "jct_mean_s",
+    "refused_jobs",
+    "gpu_time_useful_share",
+    "makespan_s",
+)
 
 
 def summarize(outcome: Outcome) -> Result:
@@ -72,11 +80,12 @@ def summarize(outcome: Outcome) -> Result:
         notes = (*notes, _overrun_note(record))
     if record.ended_because:
         notes = (*notes, record.ended_because)
+    submitted = calendar(record.setting.jobs.submit_s, outcome.inputs)
     result = Result(
         scenario=scenario,
         summary=summary,
         tables={
-            "jobs": jobs_table(record, stretches, waits),
+            "jobs": jobs_table(record, stretches, waits, submitted),
             "allocations": allocations_table(record, stretches, places),
             "events": events_table(record),
         },
@@ -93,7 +102,12 @@ def summarize(outcome: Outcome) -> Result:
     beside, sentence = history_of(outcome)
     why = f"{beside['caution']}; {result.why}" if "caution" in beside else result.why
     lead = {"history": sentence} if sentence else {}
-    return replace(result, summary={**result.summary, **beside}, why=why, lead=lead)
+    groups = groups_of(result) if scenario.trace.file is not None else {}
+    if "by_partition" in groups:
+        lead["by_partition"] = (
+            "as simulated; GPU time share: of all GPU time from the first submission to the end"
+        )
+    return replace(result, summary={**result.summary, **beside, **groups}, why=why, lead=lead)
 
 
 def summary_of(record: Record, waits: Waits, ledger: Ledger) -> tuple[dict[str, Any], dict[str, Interval]]:
@@ -130,6 +144,8 @@ def summary_of(record: Record, waits: Waits, ledger: Ledger) -> tuple[dict[str, 
         "preemptions": int(record.preempts.sum()),
     }
     intervals: dict[str, Interval] = {}
+    if (started := record.first_start_s >= 0).any():
+        summary |= wait_figures((record.first_start_s - jobs.submit_s)[started])
     if with_deadline:
         summary |= {
             "deadlines_met": met,

@@ -2,28 +2,43 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
 
 from forerun.cluster.engine.record import Record
-from forerun.cluster.inputs.arrays import I64
+from forerun.cluster.inputs.arrays import I64, JobLabels
 from forerun.cluster.summary.waits import Stretches, Waits
 from forerun.core.result.tables import Column, Table, TableSchema
+
+#: jobs that run shorter count as so long in slowdowns
+SHORT_S: Final = 10.0
 
 JOBS: Final = TableSchema(
     "jobs",
     (
         Column("job", "", "identifier in the trace"),
         Column("user", "", "user or virtual cluster"),
+        Column("account", "", "account; empty: not recorded"),
+        Column("partition", "", "partition, queue or virtual cluster; empty: not recorded"),
+        Column("qos", "", "quality of service; empty: not recorded"),
         Column("model", "", "model, empty if the trace has none"),
         Column("batch", "samples", "global batch"),
         Column("gpus", "GPUs", "requested"),
+        Column("gpu_type", "", "of the GPUs that it first ran on; empty: not known"),
         Column("submit_s", "s", "submission"),
+        Column("submitted", "", "the same by the calendar of the log; empty: it has none"),
         Column("deadline_s", "s", "deadline, absolute; nan: none"),
         Column("admitted", "", "whether it was taken in"),
         Column("first_start_s", "s", "when it first held GPUs; nan: never"),
         Column("end_s", "s", "when it ended, as the schedule logs it; nan: never"),
+        Column("wait_s", "s", "from submission to first start; nan: it never started"),
+        Column(
+            "slowdown",
+            "",
+            "end less submission over the time it ran, taken as 10 s at least; nan: it never ended",
+        ),
         Column("met", "", "whether it ended by its deadline (jobs without one: whether it ended)"),
         Column("met_reference", "", "whether the schedule's own rule counts it as in time"),
         Column("wait_admission_s", "s", "waiting before the schedule took it in"),
@@ -84,27 +99,34 @@ BILL: Final = TableSchema(
 )
 
 
-def jobs_table(record: Record, stretches: Stretches, waits: Waits) -> Table:
-    """One row a job, in order of submission.
+def jobs_table(record: Record, stretches: Stretches, waits: Waits, submitted: Sequence[str]) -> Table:
+    """One row a job, in order of submission. submitted: by the calendar of the log.
 
     Whether a job met its deadline goes by its logged end; `met_reference` is the schedule's own rule, which known bugs
     may bend.
     """
     jobs = record.setting.jobs
-    has_deadline = jobs.has_deadline
+    has_deadline, labels = jobs.has_deadline, jobs.labels or JobLabels.of(len(jobs))
     ended = record.end_s >= 0
+    first_s = np.where(record.first_start_s >= 0, record.first_start_s, np.nan)
+    jct_s = np.where(ended, record.end_s, np.nan) - jobs.submit_s
     return Table.of(
         JOBS,
         job=np.array([str(name) for name in jobs.id], dtype=object),
         user=np.array(jobs.user, dtype=object),
+        **{name: np.array(getattr(labels, name), dtype=object) for name in ("account", "partition", "qos")},
         model=np.array(jobs.model, dtype=object),
         batch=jobs.batch,
         gpus=jobs.gpus,
+        gpu_type=np.array(_gpu_types(record), dtype=object),
         submit_s=jobs.submit_s,
+        submitted=np.array(submitted, dtype=object),
         deadline_s=np.where(has_deadline, jobs.deadline_s.astype(np.float64), np.nan),
         admitted=record.admitted != 0,
-        first_start_s=np.where(record.first_start_s >= 0, record.first_start_s, np.nan),
+        first_start_s=first_s,
         end_s=np.where(ended, record.end_s, np.nan),
+        wait_s=first_s - jobs.submit_s,
+        slowdown=np.maximum(jct_s / np.maximum(waits.running, SHORT_S), 1.0),
         met=ended & (~has_deadline | (record.end_s <= jobs.deadline_s)),
         met_reference=record.met_reference,
         **{f"wait_{cause}_s": waited_s for cause, waited_s in waits.by_cause().items()},
@@ -113,6 +135,19 @@ def jobs_table(record: Record, stretches: Stretches, waits: Waits) -> Table:
         preemptions=record.preempts,
         refused_because=np.array([record.refusals.get(row, "") for row in range(len(jobs))], dtype=object),
     )
+
+
+def _gpu_types(record: Record) -> list[str]:
+    """The GPU type that each job first ran on, as far as it is known."""
+    cluster, count = record.setting.cluster, len(record.setting.jobs)
+    types = cluster.node_types()
+    if len(set(types)) == 1:
+        return [types[0]] * count
+    firsts, found = np.cumsum(cluster.node_gpus()), [""] * count
+    for row, at_s in sorted(record.places, reverse=True):
+        if runs := record.places[row, at_s]:
+            found[row] = types[int(np.searchsorted(firsts, runs[0][0], "right"))]
+    return found
 
 
 def allocations_table(

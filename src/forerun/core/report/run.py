@@ -28,11 +28,11 @@ from forerun.core.report.pieces import (
     Swatch,
 )
 from forerun.core.result.ledger import Ledger
-from forerun.core.result.numbers import capital, figure_row
+from forerun.core.result.numbers import capital, figure_row, readable_rows
 from forerun.core.result.run import TIMELINE_FILE, SavedRun
 from forerun.core.result.stats import Interval
 from forerun.core.result.tables import Table
-from forerun.core.units import readable_unit, split_name, titled
+from forerun.core.units import readable_unit, split_name
 
 
 def shown_run(run: Run, prefix: str) -> Shown:
@@ -45,6 +45,7 @@ def shown_run(run: Run, prefix: str) -> Shown:
     """
     scenario, name = scenario_data(run), label(run)
     drawn = Drawn(figures_of(run), prefix)
+    groups = {key: value for key, value in run.summary.items() if _by_group(key) and key not in run.lead}
     plain = capital(run.domain) if name == run.domain else f"{capital(run.domain)}: {name}"
     folder = str(run.folder) if isinstance(run, SavedRun) else ""
     resolved = Element("p", "Resolved: every default is written out.", "soft over")
@@ -57,6 +58,7 @@ def shown_run(run: Run, prefix: str) -> Shown:
         (
             *(_leading(*one) for one in run.leading()),
             Section("headline", "Headline", _headline(run, run.headline, run.intervals)),
+            Section("groups", "By group", [_nested(*one) for one in groups.items()]),
             Section("ledgers", "Where it went", ledgers(run.ledgers), "Ledgers"),
             Section("figures", "Figures", drawn),
             Section("notes", "Notes", Bullets(run.notes)),
@@ -112,7 +114,9 @@ def _headline(run: Run, first: Sequence[str], intervals: Mapping[str, Interval])
 
     Large are the figures that the domain names first, else the first numbers of the summary.
     """
-    summary = {name: value for name, value in run.summary.items() if name not in run.lead}
+    summary = {
+        name: value for name, value in run.summary.items() if name not in run.lead and not _by_group(name)
+    }
     flat = {name: value for name, value in summary.items() if not _deep(value)}
     first = [name for name in first if name in flat]
     numbers = [name for name, value in flat.items() if isinstance(value, (int, float)) and value is not True]
@@ -137,6 +141,11 @@ def _summary_table(rows: Sequence[tuple[str, object, str, str]], intervals: Iter
     return Element("div", (table, Paragraph(f"Intervals: {'; '.join(sorted(methods))}." if methods else "")))
 
 
+def _by_group(name: str) -> bool:
+    """Whether an entry of the summary is a table with a row a group, which has a part of the page."""
+    return name.startswith("by_")
+
+
 def _deep(value: Any) -> bool:
     """Whether a summary entry is a table of its own rather than one figure or a short list of them."""
     if isinstance(value, (list, tuple)):
@@ -148,12 +157,8 @@ def _nested(name: str, value: Any) -> Element | None:
     """A summary entry that is itself a table (stage -> figure -> value) or a list."""
     title = capital(split_name(name)[0])
     if isinstance(value, Mapping) and value and all(isinstance(inner, Mapping) for inner in value.values()):
-        columns = list(dict.fromkeys(key for inner in value.values() for key in inner))
-        head = ["", *(titled(*split_name(column)) for column in columns)]
-        rows = [
-            [key, *(_one(inner.get(column)) for column in columns)]
-            for key, inner in list(value.items())[:MOST_ROWS]
-        ]
+        head, cells = readable_rows(dict(list(value.items())[:MOST_ROWS]))
+        rows = [[name, *map(_one, inner)] for name, *inner in cells]
         table = DataTable(head, rows, label=title, right=range(1, len(head)))
         return Element("div", (Element("h4", title), table))
     rows = [[path, Estimate(leaf)] for path, leaf in _leaves(value)]

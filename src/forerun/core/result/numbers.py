@@ -8,7 +8,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, TypeGuard
 
-from forerun.core.units import readable_unit, split_name
+from forerun.core.units import readable_unit, split_name, titled
 
 if TYPE_CHECKING:
     from forerun.core.result.stats import Interval
@@ -111,6 +111,28 @@ def figure_row(name: str, value: Any, interval: Interval | None) -> tuple[str, A
         if interval:
             interval = replace(interval, low=interval.low / size, high=interval.high / size)
     return label, value, unit, span(interval)
+
+
+def readable_rows(rows: Mapping[str, Mapping[str, Any]]) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
+    """Head and rows of a table of figures by name, columns of one unit in one that suits the largest of their values."""
+    columns = {key: split_name(key) for row in rows.values() for key in row}
+    largest: dict[str, float] = {}
+    for row in rows.values():
+        for key, value in row.items():
+            if is_number(value):
+                largest[columns[key][1]] = max(largest.get(columns[key][1], 0.0), abs(value))
+    scales = {unit: readable_scale(unit, most) for unit, most in largest.items()}
+    shown = {key: scales.get(unit, (unit, 1.0)) for key, (_, unit) in columns.items()}
+    head = ("", *(titled(columns[key][0], unit) for key, (unit, _) in shown.items()))
+    return head, [
+        (name, *(_in_unit(row.get(key), size) for key, (_, size) in shown.items()))
+        for name, row in rows.items()
+    ]
+
+
+def _in_unit(value: Any, size: float) -> Any:
+    """A value in a unit that is `size` of its own."""
+    return value / size if size != 1.0 and is_number(value) else value
 
 
 def summary_rows(

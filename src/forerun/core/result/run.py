@@ -23,14 +23,14 @@ from forerun.core.atomic_write import beside, system_reason
 from forerun.core.errors import Problem, StoreError, known_names
 from forerun.core.result import notebook, renderer
 from forerun.core.result.ledger import Ledger
-from forerun.core.result.numbers import capital, format_number, is_number, plain, readable_scale
+from forerun.core.result.numbers import capital, format_number, plain, readable_rows
 from forerun.core.result.reading import check_figures, read_document, record
 from forerun.core.result.stats import Interval
 from forerun.core.result.tables import Table, read_parquet
 from forerun.core.result.timeline import Timeline
 from forerun.core.scenario.arguments import path_of, wrong_type
 from forerun.core.scenario.spec import Spec, content_id, to_data
-from forerun.core.units import split_name, titled
+from forerun.core.units import split_name
 from forerun.core.version import VERSION
 
 if TYPE_CHECKING:
@@ -98,26 +98,9 @@ class ShownRun:
         return f"run {self.id}"
 
     def leading(self) -> Iterator[tuple[str, tuple[str, ...], list[tuple[Any, ...]], str]]:
-        """What is said above all else: each with its title, its table's head and rows, if it has one, and its sentence.
-
-        Columns of one unit are shown in one that suits the largest of their values.
-        """
+        """What is said above all else: each with its title, its table's head and rows, if it has one, and its sentence."""
         for name, sentence in self.lead.items():
-            rows = self.summary.get(name) or {}
-            columns = {key: split_name(key) for row in rows.values() for key in row}
-            largest: dict[str, float] = {}
-            for row in rows.values():
-                for column, (_, unit) in columns.items():
-                    if is_number(value := row.get(column)):
-                        largest[unit] = max(largest.get(unit, 0.0), abs(value))
-            scales = {unit: readable_scale(unit, most) for unit, most in largest.items()}
-            shown = {column: scales.get(unit, (unit, 1.0)) for column, (_, unit) in columns.items()}
-            head = ("", *(titled(columns[column][0], unit) for column, (unit, _) in shown.items()))
-            cells = [
-                (key, *(_in_unit(row.get(column), size) for column, (_, size) in shown.items()))
-                for key, row in rows.items()
-            ]
-            yield capital(split_name(name)[0]), head, cells, sentence
+            yield (capital(split_name(name)[0]), *readable_rows(self.summary.get(name) or {}), sentence)
 
     def table(self, name: str) -> Table:
         """A table by name. Raises UnknownName with what there is."""
@@ -275,11 +258,6 @@ class SavedRun(ShownRun):
     @property
     def _named(self) -> str:
         return f"run {self.id}, saved in {self.folder}"
-
-
-def _in_unit(value: Any, size: float) -> Any:
-    """A value in a unit that is `size` of its own."""
-    return value / size if size != 1.0 and is_number(value) else value
 
 
 def require_run(value: object, where: str) -> None:
