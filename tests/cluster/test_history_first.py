@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import forerun
+from forerun.core.cli.main import run as cli
 from forerun.core.report import write_page
 from forerun.core.report.stored import StoredComparison
 from forerun.core.result.run import Result
@@ -224,13 +225,18 @@ def test_what_was_recorded_changes_no_simulated_number(seed: int, tmp_path: Path
         assert table.frame().equals(two.tables[name].frame()), name
 
 
-def test_a_saved_run_a_notebook_and_a_page_say_it_first(tmp_path: Path) -> None:
+def test_a_saved_run_a_notebook_a_page_and_a_terminal_say_it_first(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     run = simulated(happened(drawn(0), tmp_path), tmp_path)
     saved = forerun.load_result(run.save(tmp_path / "run"))
     assert saved.lead == run.lead and saved.summary["history"] == run.summary["history"]
     assert run.data()["lead"] == run.lead
     shown = run._repr_html_()
     assert shown.index("recorded mean") < shown.index("JCT mean")
+    assert cli(["simulate", str(tmp_path / "scenario.yaml"), "--set", "policy=fifo"]) == 0
+    printed = capsys.readouterr().out
+    assert printed.startswith("History\n") and "recorded mean" in printed
     page = write_page([saved], tmp_path / "page.html").read_text()
     assert page.index('id="history"') < page.index('id="headline"')
 

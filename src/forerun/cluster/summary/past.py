@@ -330,14 +330,16 @@ class _Queue:
         self.partition = none if labels is None else labels.partition
         self.qos = none if labels is None else labels.qos
         self.spans = Spans(self.start_s, past.end_s, jobs.gpus)
-        at, used = self.spans.levels()
+        self.at_s, self.used = self.spans.levels()
+        self.away = self._away()
         #: int64[jobs], GPUs of its partition that another job could have had in its place when it started
         self.spare = jobs.gpus.copy()
         for rows in self._by_partition().values():
             instants, own = self._of(rows).levels()
             when = np.maximum(np.searchsorted(instants, self.start_s[rows], "right") - 1, 0)
-            away = self._away(at, used)[np.maximum(np.searchsorted(at, self.start_s[rows], "right") - 1, 0)]
-            self.spare[rows] += np.where(away, 0, own.max(initial=0) - own[when]) if len(own) else 0
+            now = np.maximum(np.searchsorted(self.at_s, self.start_s[rows], "right") - 1, 0)
+            if len(own):
+                self.spare[rows] += np.where(self.away[now], 0, own.max() - own[when])
 
     def _by_partition(self) -> dict[str, I64]:
         """The rows of the jobs of each partition."""
@@ -354,10 +356,10 @@ class _Queue:
         Only a job of the same partition and QOS counts that asks for no less time and took GPUs on which the other would
         have fitted: neither order of submission nor backfilling puts it in front.
         """
-        groups: dict[tuple[str, str], list[int]] = {}
-        for row, key in enumerate(zip(self.partition, self.qos, strict=True)):
-            groups.setdefault(key, []).append(row)
         own_s, other_s = np.full(len(rows), np.inf), np.full(len(rows), np.inf)
+        groups: dict[tuple[str, str], list[int]] = {}
+        for row, key in enumerate(zip(self.partition, self.qos, strict=True)) if len(rows) else ():
+            groups.setdefault(key, []).append(row)
         place = {row: at for at, row in enumerate(rows.tolist())}
         users = np.unique(np.array(self.jobs.user, dtype=str), return_inverse=True)[1]
         named = np.array([bool(user) for user in self.jobs.user], np.bool_)
@@ -418,11 +420,8 @@ class _Queue:
         There are as many GPUs as were in use at once at the most. Those of a job that failed are away until more are in use
         than the others.
         """
-        at, used = self.spans.levels()
+        at, used, away = self.at_s, self.used, self.away
         elsewhere_s, away_s = np.zeros(len(rows)), np.zeros(len(rows))
-        if not len(at):
-            return elsewhere_s, away_s
-        away = self._away(at, used)
         for members in self._by_partition().values():
             own, mine = self._of(members).at(at), np.isin(rows, members)
             for gpus in np.unique(self.jobs.gpus[rows[mine]]).tolist():
@@ -437,11 +436,11 @@ class _Queue:
                     total_s[those] = until - since
         return elsewhere_s, away_s
 
-    def _away(self, at: F64, used: I64) -> BOOL:
+    def _away(self) -> BOOL:
         """From which instants on GPUs of a job that failed are away."""
-        away = np.zeros(len(at), np.bool_)
+        away = np.zeros(len(self.at_s), np.bool_)
         for row in np.flatnonzero(self.past.failed & np.isfinite(self.past.end_s)).tolist():
-            first = int(np.searchsorted(at, self.past.end_s[row]))
-            back = np.flatnonzero(used[first:] > used.max() - self.jobs.gpus[row])
-            away[first : first + int(back[0]) if len(back) else len(at)] = True
+            first = int(np.searchsorted(self.at_s, self.past.end_s[row]))
+            back = np.flatnonzero(self.used[first:] > self.used.max() - self.jobs.gpus[row])
+            away[first : first + int(back[0]) if len(back) else len(away)] = True
         return away
