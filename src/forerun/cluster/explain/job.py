@@ -34,6 +34,7 @@ from forerun.cluster.inputs.prepare import Inputs
 from forerun.cluster.scenario import Scenario
 from forerun.cluster.summary.gpus import nodes_of
 from forerun.cluster.summary.ledgers import TIME_PARTS
+from forerun.cluster.summary.operators import calendar
 from forerun.cluster.summary.past import Recorded
 from forerun.cluster.summary.spans import Spans
 from forerun.cluster.summary.tables import nodes_text
@@ -97,13 +98,16 @@ class ClusterJobExplainer:
                 where, "is another run when it is simulated again; simulate it anew, then explain"
             )
         told = _Telling(record, row, seen, named=bool(record.places)).story(Beside(jobs, job).as_it_was())
-        if not isinstance(inputs.past, Recorded) or not math.isfinite(inputs.past.jobs.start_s[row]):
-            return told
-        start_s = float(inputs.past.jobs.start_s[row])
-        wait_s = max(start_s - float(jobs["submit_s"][row]), 0.0)
-        really = f"in the log it waited {duration(wait_s)}"
-        life = sorted((*told.moments, Moment(start_s, "in the log: started")), key=lambda one: one.at_s)
-        return replace(told, why=f"{told.why}; {really}", moments=tuple(life), recorded_s=(wait_s, start_s))
+        if isinstance(inputs.past, Recorded) and math.isfinite(
+            start_s := float(inputs.past.jobs.start_s[row])
+        ):
+            wait_s = max(start_s - float(jobs["submit_s"][row]), 0.0)
+            life = sorted((*told.moments, Moment(start_s, "in the log: started")), key=lambda one: one.at_s)
+            why = f"{told.why}; in the log it waited {duration(wait_s)}"
+            told = replace(told, why=why, moments=tuple(life), recorded_s=(wait_s, start_s))
+        when = calendar(np.array([round(one.at_s) for one in told.moments]), inputs)
+        dated = [replace(one, when=at) for one, at in zip(told.moments, when, strict=True)]
+        return replace(told, moments=tuple(dated))
 
     def searches(
         self, scenario: Scenario, run: Result | SavedRun, story: Story

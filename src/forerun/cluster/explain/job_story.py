@@ -31,12 +31,14 @@ class Moment:
     at_s : when.
     what : in words.
     gpus, nodes : GPUs that it has from then on, and where (node:GPUs); 0 and empty: none.
+    when : the instant by the calendar of the log; empty: it has none.
     """
 
     at_s: float
     what: str
     gpus: int = 0
     nodes: str = ""
+    when: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,10 +270,11 @@ class JobExplanation:
     def shown(self) -> dict[str, list[dict[str, Any]]]:
         """What a reader sees, as rows by table: `life`, `waits`, `ahead`, `time` and `changes`; names carry units."""
         story = self.story
-        placed = any(moment.nodes for moment in story.moments)
+        placed, dated = (any(getattr(one, name) for one in story.moments) for name in ("nodes", "when"))
         return {
             "life": [
-                {"at_s": one.at_s, "what": one.what, "GPUs": one.gpus}
+                ({"when": one.when} if dated else {})
+                | {"at_s": one.at_s, "what": one.what, "GPUs": one.gpus}
                 | ({"nodes": one.nodes} if placed else {})
                 for one in story.moments
             ],
