@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from forerun.cluster.readers.local_clock import LocalClock
 from forerun.cluster.summary.past import SELECTIONS, Selection, complete
 from forerun.cluster.summary.spans import Spans
-from forerun.cluster.traces.job_logs import LONGEST_S, Gathered, JobReader, left_unstarted
+from forerun.cluster.traces.job_logs import LONGEST_S, Gathered, JobReader, left_unstarted, settle_ids
 from forerun.core.errors import TraceError, UsageError, known_names
 from forerun.core.trace.reader import reader_for, sniff
 from forerun.core.trace.repair import Complaints, Repair, RepairLog
@@ -336,25 +336,12 @@ def _cleaned(gathered: Gathered, resource: Resource) -> Rows:
     eligible_s = np.where(unknown, rows["submit_s"], np.maximum(rows["eligible_s"], rows["submit_s"]))
     rows["eligible_s"] = np.where(late, rows["start_s"], eligible_s)
     rows["requested_s"] = np.where(rows["requested_s"] > 0, rows["requested_s"], np.nan)
-    _settle_ids(rows)
+    settle_ids(rows, "suffix")
     if not len(rows):
         raise TraceError.at(
             rows.source.name, "; ".join(["no usable job is left", *rows.source.repairs.lines()])
         )
     return rows
-
-
-def _settle_ids(rows: Rows) -> None:
-    """Every id once: a later run of the same id, as of a job that was requeued, becomes `id#2`."""
-    seen: dict[str, int] = {}
-    ids: list[str] = rows["job_id"].tolist()
-    again = np.zeros(len(ids), np.bool_)
-    for at, name in enumerate(ids):
-        seen[name] = count = seen.get(name, 0) + 1
-        if count > 1:
-            again[at], ids[at] = True, f"{name}#{count}"
-    rows.note(again, "job id used again, kept as a run of its own")
-    rows["job_id"] = np.array(ids, TEXT)
 
 
 def _complete(

@@ -183,7 +183,7 @@ class JobReader(TraceReader, frozen=True, kw_only=True):
         early = rows["start_s"] < rows["submit_s"]
         rows.note(early, "start before submission, submission moved to the start")
         rows["submit_s"] = np.where(early, rows["start_s"], rows["submit_s"])
-        _settle_ids(rows, self.same_id)
+        settle_ids(rows, self.same_id)
         if not len(rows):
             raise TraceError.at(source.name, "no usable job is left; " + "; ".join(source.repairs.lines()))
         origin_s = float(rows["submit_s"].min())
@@ -252,7 +252,7 @@ def _settle_duration(rows: Rows, *, recorded: bool) -> None:
     rows["duration_s"] = np.where(known & alone, measured_s, rows["duration_s"])
 
 
-def _settle_ids(rows: Rows, same_id: str) -> None:
+def settle_ids(rows: Rows, same_id: str) -> None:
     """Every id once: a later run of the same id is dropped, or becomes `id#2`."""
     seen: dict[str, int] = {}
     again = np.zeros(len(rows), np.bool_)
