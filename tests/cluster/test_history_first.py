@@ -340,3 +340,12 @@ policy: fifo
     jobs = forerun.simulate(forerun.load(tmp_path / "s.yaml")).tables["jobs"]
     assert jobs["submitted"].tolist() == ["2026-03-29T01:30:00", "2026-03-29T03:30:00"]
     assert jobs["submit_s"].tolist() == [0, 3600]
+
+
+def test_a_plan_carries_the_error_of_its_base(tmp_path: Path) -> None:
+    past = happened(drawn(0, jobs=60), tmp_path)
+    simulated(past, tmp_path)
+    settings = ["policy=first-fit", "trace.slack=9"]
+    scenario = forerun.load(tmp_path / "scenario.yaml", settings)
+    said = forerun.simulate(scenario).summary["caution"]
+    assert said in forerun.plan(scenario, share=0.5).notes
