@@ -174,7 +174,7 @@ def test_every_domain_has_the_same_parts(path: Path) -> None:
     assert domain.policy_kinds and all(registry.names() for registry in domain.policy_kinds.values())
     for part in ("demo.yaml", "starter", "policies"):
         assert (path / part).exists(), f"the domain {path.name} has no {part}"
-    own = {"serving": {"llm"}, "spot": {"reserved"}}.get(path.name, set())
+    own = {"cluster": {"decider"}, "serving": {"llm"}, "spot": {"reserved"}}.get(path.name, set())
     parts = {entry.stem for entry in path.iterdir() if entry.name not in ("__init__.py", "__pycache__")}
     parts = {part for part in parts if not part.startswith("demo")}
     assert parts <= PARTS | own and parts >= PARTS - OPTIONAL_PARTS, f"{path.name}: {sorted(parts ^ PARTS)}"

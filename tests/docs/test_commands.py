@@ -88,6 +88,7 @@ def parsed(words: list[str]) -> None:
         found = command.get_command(context, words[0])
         assert found is not None, f"no verb {words[0]}"
         command, words = found, words[1:]
+    words = words[: words.index("--")] if "--" in words else words  # what follows is another program's
     options = {opt: one for one in command.params for opt in (*one.opts, *one.secondary_opts)}
     for at, word in enumerate(words):
         if word.startswith("-"):

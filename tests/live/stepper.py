@@ -12,8 +12,8 @@ from typing import Final
 
 import numpy as np
 
+from forerun.core.processes import MARK_VARIABLE, boot_s
 from forerun.live import job
-from forerun.live.processes import MARK_VARIABLE, boot_s
 
 #: steps a second by number of ranks
 RATES: Final = {1: 2.0, 2: 3.6, 4: 6.0}

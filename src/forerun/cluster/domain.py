@@ -14,6 +14,7 @@ between nodes beyond a speed factor, host memory.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from forerun.cluster.observer import Observer
@@ -25,11 +26,13 @@ from forerun.cluster.policy import (
 from forerun.cluster.scenario import Scenario
 from forerun.core.domain import Domain, JobExplainer, Units
 from forerun.core.errors import PolicyError, UsageError
+from forerun.core.program import Program
 from forerun.core.registry import Registry
 from forerun.core.result.objective import Objective
 
 if TYPE_CHECKING:
     from forerun.cluster.bound import ClusterBounder
+    from forerun.cluster.decider import Decider
     from forerun.cluster.engine.run import Outcome
     from forerun.cluster.explain import ClusterExplainer
     from forerun.cluster.inputs.prepare import Inputs
@@ -66,6 +69,18 @@ class ClusterDomain(Domain[Scenario, "Inputs", "Outcome"]):
             raise UsageError.at("policy", f"{type(scenario.policy).__name__} takes no order of jobs")
         return scenario.with_(policy=scenario.policy.with_(order=policy))
 
+    def decider(self, scenario: Scenario, program: Program) -> Decider:
+        """A policy whose decisions another program makes, on the inputs and at the instants of the scenario's."""
+        from forerun.cluster.decider import Decider
+
+        return Decider.of(program.argv, scenario.policy, oracle=program.oracle, answer_s=program.answer_s)
+
+    def decided_again(self, run: SavedRun, program: Program) -> SavedRun:
+        """A run that another program decided, ready to be simulated again."""
+        from forerun.cluster.decider import decided_again
+
+        return decided_again(run, program)
+
     def laws(self, policy: object) -> Sequence[Callable[[], None]]:
         """Those of schedulers; orders of jobs have none."""
         from forerun.cluster.policy import Policy
@@ -76,12 +91,15 @@ class ClusterDomain(Domain[Scenario, "Inputs", "Outcome"]):
 
     def prepare(self, scenario: Scenario) -> Inputs:
         """Read the scenario's files, and check that its policy can run on them."""
+        from forerun.cluster.decider import Decider
         from forerun.cluster.engine import engine_of
         from forerun.cluster.engine.record import Record
         from forerun.cluster.engine.run import terms_of
         from forerun.cluster.inputs.prepare import prepare
 
         inputs = prepare(scenario)
+        if isinstance(inputs.policy, Decider):
+            inputs = replace(inputs, notes=(*inputs.policy.notes(), *inputs.notes))
         setting = inputs.setting
         if len(setting.jobs):
             terms = terms_of(scenario, setting)

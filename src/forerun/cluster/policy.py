@@ -80,6 +80,10 @@ def schedulers() -> Registry[Policy]:
         "forerun.cluster.policies",
         base=Policy,
         group="forerun.cluster.policy",
+        unnamed={
+            "decider": "another program decided, which no scenario names; give it on the command line: "
+            "--decider -- PROGRAM ARGUMENTS... (forerun simulate, compare, explain, live run)"
+        },
     )
 
 
@@ -112,7 +116,8 @@ class View:
     """What a policy may see at one instant. Columns have one element per waiting or running job, in order of submission.
 
     now_s: the instant. count: the number of jobs. total, free: GPUs in all, and those that no job has. rate:
-    float64[types, kinds, GPUs + 1], iterations per second from the profile. type_total: GPUs of each type. quota: GPUs of
+    float64[types, kinds, GPUs + 1], iterations per second from the profile. types, type_total: GPU types,
+    and GPUs of each. quota: GPUs of
     each user, and at the end 1 if idle GPUs may be borrowed (None: no quotas). limits: of what groups of jobs have running
     (None: none); `tally` counts it. Where nodes are tracked: node_gpus, node_free and node_type, by node (empty otherwise).
     windows: maintenance that is announced and not over. ids, users, labels: names of jobs and users, and what else the log
@@ -145,6 +150,7 @@ class View:
         "spread",
         "total",
         "type_total",
+        "types",
         "usable_of",
         "users",
         "windows",
@@ -169,6 +175,7 @@ class View:
         self.slot_s = 60.0
         self.costs: F64 = np.zeros((1, 6, 1))
         self.ids: tuple[str | int, ...] = ()
+        self.types: tuple[str, ...] = ("",) * len(type_total)
         self.users: tuple[str, ...] = ()
         self.labels: JobLabels | None = None
         #: jobs that the last `take` passed over because of a quota
@@ -567,7 +574,7 @@ class Allocation:
 
 
 class Scheduler(Protocol):
-    """An allocator at work in one run."""
+    """An allocator at work in one run. Its method `close`, where it has one, is called when the run is over."""
 
     def allocate(self, view: Any) -> Allocation:
         """Decide how many GPUs each job has from now on. view: of the type that the policy's `sees` names."""

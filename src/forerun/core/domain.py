@@ -42,7 +42,8 @@ from forerun.core.errors import (
     known_names,
 )
 from forerun.core.observers import checked_observers
-from forerun.core.registry import Registry
+from forerun.core.program import Program
+from forerun.core.registry import Registry, member_name
 from forerun.core.result.objective import Objective
 from forerun.core.scenario.arguments import name_of, require_scenario
 from forerun.core.scenario.spec import AnyScenario, Input, NamedSpec, Spec, field_types, registry_of
@@ -122,6 +123,15 @@ class Domain(ABC, Generic[S, InputsT, OutcomeT]):
         raise UsageError.at(
             "policy", f"{type(policy).__name__} is no policy of {self.name}; derive it from {bases}"
         )
+
+    def decider(self, scenario: S, program: Program) -> NamedSpec:
+        """A policy whose decisions another program makes, in the place of the scenario's. Raises UsageError for a program
+        that cannot."""
+        raise UsageError.at("--decider", f"no other program can decide in the {self.name} domain")
+
+    def decided_again(self, run: SavedRun, program: Program) -> SavedRun:
+        """A run that another program decided, ready to be simulated again. Raises UsageError for another program."""
+        raise UsageError.at("--decider", f"no other program can decide in the {self.name} domain")
 
     def laws(self, policy: object) -> Sequence[Callable[[], None]]:
         """What a policy promises in this domain, in random cases: each raises AssertionError where it is broken."""
@@ -314,12 +324,15 @@ def with_code(result: Result, code: Mapping[str, str]) -> Result:
 
 
 def own_specs(scenario: AnyScenario) -> tuple[tuple[Place, NamedSpec], ...]:
-    """The policies and the like of a scenario that are no part of forerun, with their places."""
-    return tuple(
-        (place, part)
-        for place, part, _ in _parts(scenario)
-        if isinstance(part, NamedSpec) and not is_built_in(type(part))
-    )
+    """The policies and the like of a scenario that no file can name, with their places; not what they contain."""
+    own: dict[Place, NamedSpec] = {}
+    for place, part, registries in _parts(scenario):
+        if not isinstance(part, NamedSpec) or any(place[:end] in own for end in range(len(place))):
+            continue
+        chosen = any(member_name(type(part)) in registry for registry in registries)
+        if not is_built_in(type(part)) or (registries and not chosen):
+            own[place] = part
+    return tuple(own.items())
 
 
 _Registries: TypeAlias = tuple[Registry[Any], ...]

@@ -11,10 +11,10 @@ from __future__ import annotations
 import importlib
 import inspect
 import pkgutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cached_property
 from importlib.metadata import EntryPoint, entry_points
-from types import ModuleType
+from types import MappingProxyType, ModuleType
 from typing import Any, Generic, TypeVar
 
 from forerun.core import slices
@@ -29,15 +29,23 @@ class Registry(Generic[T]):
 
     `kind` is the word for messages ("scheduling policy"); `packages` the dotted names of the packages whose modules contain
     built-in members, besides those that slices announce; `base` the class they derive from; `group` the entry point group
-    for plugins. A member's
-    name is its `tag` (a named spec's name in files), else its `name` attribute.
+    for plugins; `unnamed` why a name that results contain cannot be chosen in a file. A member's name is its `tag` (a named
+    spec's name in files), else its `name` attribute.
     """
 
-    def __init__(self, kind: str, *packages: str, base: type[T], group: str) -> None:
+    def __init__(
+        self,
+        kind: str,
+        *packages: str,
+        base: type[T],
+        group: str,
+        unnamed: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
         self.kind = kind
         self.packages = packages
         self.base = base
         self.group = group
+        self.unnamed = unnamed
 
     def names(self) -> tuple[str, ...]:
         """All known names, sorted."""
@@ -58,7 +66,12 @@ class Registry(Generic[T]):
             return self._load(name)
         if name in self._members:
             return self._members[name]
-        raise UnknownName(Problem(where, f"no {self.kind} named {name!r}; {known_names(name, self.names())}"))
+        raise UnknownName(Problem(where, self.refusal(name)))
+
+    def refusal(self, name: str) -> str:
+        """Why there is no member called `name`."""
+        unknown = f"no {self.kind} named {name!r}; {known_names(name, self.names())}"
+        return self.unnamed.get(name, unknown)
 
     def refuse_namesake(self, member: type[Any]) -> None:
         """Raise UsageError, which names both, if a class that is not announced has the name of another of this kind."""

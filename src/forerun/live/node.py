@@ -19,6 +19,7 @@ from typing import Final, Protocol
 
 import msgspec
 
+from forerun.core.processes import MARK_VARIABLE
 from forerun.live.engines.engine import Drain, Heartbeat, Kill, Skip, Start
 from forerun.live.folder import RunFolder
 from forerun.live.node_messages import (
@@ -53,7 +54,6 @@ from forerun.live.observation import (
     Refused,
     Started,
 )
-from forerun.live.processes import MARK_VARIABLE
 from forerun.live.rank_messages import Assignment, Progress, Saved
 from forerun.live.spec import JobSpec
 

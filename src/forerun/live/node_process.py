@@ -20,13 +20,13 @@ from typing import Final
 
 import msgspec
 
+from forerun.core import processes
 from forerun.core.atomic_write import write_bytes
 from forerun.core.errors import StoreError
-from forerun.live import processes
+from forerun.core.processes import MARK_VARIABLE
 from forerun.live.folder import RunFolder
 from forerun.live.node import LOOPBACK, Node, inherited, mark_of
 from forerun.live.node_messages import FromShim, Order, Running, ToNode, ToShim
-from forerun.live.processes import MARK_VARIABLE
 from forerun.live.shim import occupy, slots_of
 from forerun.live.wire import Channel, connected
 from forerun.live.zygote import send_order

@@ -27,7 +27,8 @@ from typing import Final, Literal, NoReturn
 
 import msgspec
 
-from forerun.live import processes, rank_messages
+from forerun.core import processes
+from forerun.live import rank_messages
 from forerun.live.node_messages import (
     DrainRanks,
     FromShim,

@@ -21,7 +21,8 @@ from typing import Final
 
 import msgspec
 
-from forerun.live import job, processes, shim
+from forerun.core import processes
+from forerun.live import job, shim
 from forerun.live.node_messages import Order
 
 _LENGTH: Final = struct.Struct(">I")

@@ -114,6 +114,7 @@ class AllocatorRules(ObservingRules[float]):
         self.view = policy.sees(setting.cluster.gpus, self.state.rate, self.state.type_size, count)
         self.view.quota, self.view.limits = terms.quota, setting.limits
         self.view.slot_s, self.view.costs = float(setting.slot_s), self.state.cost
+        self.view.types = self.types
         if len(self.state.owner):
             self.view.node_gpus = np.diff(self.state.node_first)
             self.view.node_type = self.state.node_type
@@ -169,6 +170,10 @@ class AllocatorRules(ObservingRules[float]):
         waiting = int(self.state.meta[ak.ACTIVE]) > 0
         after = self.now_s + step if waiting else self.coming_s
         return step * math.ceil(after / step - 1e-9) if after < math.inf else after
+
+    def close(self) -> None:
+        """Let the scheduler end what it has started."""
+        getattr(self.scheduler, "close", lambda: None)()
 
     def work(self) -> F64:
         """Seconds of work on the requested GPUs."""

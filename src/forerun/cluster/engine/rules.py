@@ -141,6 +141,9 @@ class Rules(ABC, Generic[InstantT]):
     def flush(self) -> None:
         """Hand everything gathered to the record, so that it shows the run up to now."""
 
+    def close(self) -> None:
+        """The run is over; called once, also where it ends in an error."""
+
     @functools.cached_property
     def steps(self) -> list[Callable[[InstantT], None]]:
         """The methods of the steps of an instant, in their order."""

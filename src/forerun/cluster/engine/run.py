@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -50,7 +51,8 @@ def run(inputs: Inputs, record: Record, observers: Sequence[Observer] = ()) -> N
     scenario, setting = inputs.scenario, inputs.setting
     terms = terms_of(scenario, setting)
     rules = engine_of(scenario).rules(inputs.policy, setting, record, terms, scenario.seed)
-    run_rules(rules, [_shows(observer, record) for observer in observers])
+    with contextlib.closing(rules):
+        run_rules(rules, [_shows(observer, record) for observer in observers])
 
 
 def _shows(observer: Observer, record: Record) -> OnInstant:

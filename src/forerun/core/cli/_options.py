@@ -217,3 +217,50 @@ def scenario_options(function: F) -> F:
     ):
         made = option(made)
     return cast(F, made)
+
+
+def decider_options(function: F) -> F:
+    """`--decider`, its lesser options and the words after `--`, as one argument `decider`: a `Program`, or None.
+
+    Parameters
+    ----------
+    function : of the command.
+    """
+
+    @functools.wraps(function)
+    def called(
+        *args: Any, decides: bool, oracle: bool, answer_s: float | None, words: tuple[str, ...], **others: Any
+    ) -> Any:
+        from forerun.core.errors import UsageError
+        from forerun.core.program import Program
+
+        if words and not decides:
+            raise click.UsageError(f"Got unexpected extra argument ({' '.join(words)})")
+        if (oracle or answer_s is not None) and not decides:
+            option = "--oracle" if oracle else "--answer-within"
+            raise UsageError.at(option, "is for --decider -- PROGRAM ARGUMENTS...")
+        if decides and not words:
+            raise UsageError.at("--decider", "needs a program: --decider -- PROGRAM ARGUMENTS...")
+        decider = Program(words, oracle, answer_s) if decides else None
+        return function(*args, decider=decider, **others)
+
+    made: Any = called
+    for option in (
+        click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="[-- PROGRAM ARGUMENTS...]"),
+        click.option(
+            "--answer-within",
+            "answer_s",
+            type=click.FloatRange(min=0, min_open=True),
+            metavar="SECONDS",
+            help="With --decider: the run ends if an answer takes longer [default: 60].",
+        ),
+        click.option("--oracle", is_flag=True, help="With --decider: also show it how long jobs take."),
+        click.option(
+            "--decider",
+            "decides",
+            is_flag=True,
+            help="PROGRAM decides in the place of the policy, in JSON lines (docs/cluster/deciders.md).",
+        ),
+    ):
+        made = option(made)
+    return cast(F, made)

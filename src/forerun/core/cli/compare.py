@@ -13,6 +13,7 @@ from forerun.core.cli import _options, _show
 from forerun.core.cli._options import Asked, Output
 
 if TYPE_CHECKING:
+    from forerun.core.program import Program
     from forerun.core.study.compared import Comparison
 
 
@@ -46,6 +47,7 @@ _ABOUT_BEST: Final = (
 @_options.workers_option
 @_options.out_option("FILE", "Save the comparison, for reports.")
 @_options.path_option("--report", "page", metavar="PAGE", help="Also write an HTML page.")
+@_options.decider_options
 def command(
     asked: Asked,
     output: Output,
@@ -58,17 +60,23 @@ def command(
     workers: int,
     out: Path | None,
     page: Path | None,
+    decider: Program | None,
 ) -> None:
-    """Compare variants of SCENARIO: policies (--policy) or overrides (--with); the first is the reference."""
+    """Compare variants of SCENARIO: policies (--policy), another program (--decider) or overrides (--with).
+
+    The first is the reference.
+    """
+    from forerun.core.domain import get_domain
     from forerun.core.study.compare import compare
     from forerun.core.study.compared import save_comparison
     from forerun.core.units import split_name
 
     resolved = asked.load()
+    own = () if decider is None else (get_domain(resolved.domain).decider(resolved, decider),)
     with output.working("comparing") as progress:
         comparison = compare(
-            resolved, policies, dict(map(_variant, variants)), objective=objective, seeds=seeds, precision=precision,
-            workers=workers, bound=bound, progress=progress,
+            resolved, [*policies, *own], dict(map(_variant, variants)), objective=objective, seeds=seeds,
+            precision=precision, workers=workers, bound=bound, progress=progress,
         )  # fmt: skip
     if out is not None:
         save_comparison(comparison, out)
@@ -102,8 +110,12 @@ def command(
         if path is not None:
             _show.prose(f"saved to {path}")
     best = comparison.standings[comparison.chosen].variant
-    words = asked.words(*(f"{name}={value}" for name, value in best.overrides))
-    output.hint(f"next: forerun simulate {words} -o {shlex.quote(f'runs/{best.name}')}")
+    given = [(name, value) for name, value in best.overrides if value not in own]
+    words = asked.words(*(f"{name}={value}" for name, value in given))
+    program = (
+        f" --decider -- {shlex.join(decider.argv)}" if decider and len(given) < len(best.overrides) else ""
+    )
+    output.hint(f"next: forerun simulate {words} -o {shlex.quote(f'runs/{best.name}')}{program}")
 
 
 def _print_best(comparison: Comparison) -> None:

@@ -17,6 +17,7 @@ from forerun.core.result.numbers import format_number, signed
 
 if TYPE_CHECKING:
     from forerun.core.domain import Untied
+    from forerun.core.program import Program
     from forerun.core.study.explain import Effect, Explanation
     from forerun.core.study.gap import Gap
     from forerun.core.study.ties import Ties
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
 @_options.path_option("--report", "page", metavar="PAGE", help="With --job: also write an HTML page.")
 @_options.workers_option
 @_options.output_options
+@_options.decider_options
 def command(
     run: Path,
     orders: int,
@@ -53,6 +55,7 @@ def command(
     page: Path | None,
     workers: int,
     output: Output,
+    decider: Program | None,
 ) -> None:
     """Explain RUN (a run directory): dominant causes, the binding constraint, and what would change the answer.
 
@@ -60,6 +63,7 @@ def command(
     """
     from dataclasses import asdict
 
+    from forerun.core.domain import get_domain
     from forerun.core.errors import UsageError
     from forerun.core.result.run import load_result
     from forerun.core.scenario.spec import override
@@ -78,6 +82,8 @@ def command(
         explain_stored(run, job, page, output)
         return
     loaded = load_result(run)
+    if decider is not None:
+        loaded = get_domain(loaded.domain).decided_again(loaded, decider)
     if job is not None:
         explain_one(loaded, job, page, workers, output)
         return

@@ -6,12 +6,15 @@ import importlib
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from forerun.core.cli import _options, _show
 from forerun.core.cli._options import Asked, Output
+
+if TYPE_CHECKING:
+    from forerun.core.program import Program
 
 
 @click.command(name="simulate")
@@ -30,11 +33,18 @@ from forerun.core.cli._options import Asked, Output
     help="Also write the logs of the published simulator, to compare with its own.",
 )
 @_options.accept_fit_option
+@_options.decider_options
 def command(
-    asked: Asked, output: Output, out: Path | None, trials: int | None, logs: Path | None, accept_fit: bool
+    asked: Asked,
+    output: Output,
+    out: Path | None,
+    trials: int | None,
+    logs: Path | None,
+    accept_fit: bool,
+    decider: Program | None,
 ) -> None:
     """Simulate SCENARIO; print what happened, where the time, energy or money went, and why."""
-    from forerun.core.domain import simulate
+    from forerun.core.domain import get_domain, simulate
     from forerun.core.errors import InputError, PolicyError
     from forerun.core.scenario.resolve import located
 
@@ -45,7 +55,10 @@ def command(
     with output.working(f"simulating {asked.path.name}"):
         start_s = time.perf_counter()
         try:
-            result = simulate(resolved, observers=() if reference_logs is None else (reference_logs,))
+            policy = decider and get_domain(resolved.domain).decider(resolved, decider)
+            result = simulate(
+                resolved, policy=policy, observers=() if reference_logs is None else (reference_logs,)
+            )
         except InputError as error:
             raise located(error, asked.path) from error
         except PolicyError as error:

@@ -185,9 +185,7 @@ class _Decoder:
             )
         name = data["name"]
         if name not in registry:
-            return self.problem(
-                place, f"no {registry.kind} named {name!r}; {known_names(name, registry.names())}"
-            )
+            return self.problem(place, registry.refusal(name))
         try:
             member = registry.get(name)
         except ForerunError as error:

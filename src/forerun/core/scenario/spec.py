@@ -178,7 +178,9 @@ def _changed(record: Spec) -> list[str]:
 
 
 def label_of(named: NamedSpec) -> str:
-    """A named choice in a few words: its name, and the parameters that are not its defaults."""
+    """A named choice in a few words: as it calls itself, or its name and the parameters that are not its defaults."""
+    if label := getattr(named, "label", ""):
+        return str(label)
     given = ", ".join(f"{name}={getattr(named, name)}" for name in _changed(named))
     return f"{named.__struct_config__.tag}({given})" if given else str(named.__struct_config__.tag)
 

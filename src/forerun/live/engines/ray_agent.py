@@ -27,10 +27,10 @@ from typing import Final
 
 import msgspec
 
+from forerun.core import processes
 from forerun.core.atomic_write import write_bytes
 from forerun.core.errors import StoreError, UsageError
 from forerun.core.version import VERSION
-from forerun.live import processes
 from forerun.live.wire import Decoder, WireError, encode, is_of_this_user, listening
 
 #: wall seconds between two looks at the raylet and the node process
