@@ -100,18 +100,23 @@ def bytes_of(scenario: Any, policy: Allocator, folder: Path) -> dict[str, bytes]
     return {name: (folder / f"{name}.parquet").read_bytes() for name in ("jobs", "allocations", "events")}
 
 
-@pytest.mark.parametrize("name", ["fifo", "easy", "srtf", "tiresias", "las on two types", "nodes"])
+@pytest.mark.parametrize(
+    "name",
+    ["fifo", "easy", "srtf", "tiresias", "slurm-backfill", "edf-admission", "las on two types", "nodes"],
+)
 def test_the_same_policy_gives_the_same_bytes(scenario: Any, tmp_path: Path, name: str) -> None:
     policy: Any = Spread() if name == "nodes" else schedulers().get(name.partition(" ")[0])()
     if name == "las on two types":
         nodes = [{"name": kind, "count": 1, "gpus": 8, "gpu_type": kind} for kind in ("slow", "fast")]
         text = json.dumps({"domain": "cluster", "trace": "jobs.csv", "machines": {"nodes": nodes}})
         scenario = forerun.loads(text, base=tmp_path)
+    if name == "edf-admission":
+        scenario = forerun.load(tmp_path / "s.yaml", ["trace.slack=1.2"])
     asked = f"{Spread.__module__}:Spread" if name == "nodes" else name.partition(" ")[0]
     argv = (sys.executable, str(HERE / "deciders" / "built_in.py"), asked)
     argv += (os.environ["FORERUN_CACHE_DIR"],) if "FORERUN_CACHE_DIR" in os.environ else ()
     here = bytes_of(scenario, policy, tmp_path / "here")
-    there = Decider.of(argv, policy, oracle=name == "srtf")
+    there = Decider.of(argv, policy, oracle=name in ("srtf", "edf-admission"))
     assert bytes_of(scenario, there, tmp_path / "there") == here
 
 
@@ -173,7 +178,7 @@ def fault_of(scenario: Any, argv: tuple[str, ...], answer_s: float = 60.0) -> st
     assert said.isprintable(), "one line, which may stand on a terminal"
     assert len(said) < 1200
     if sys.platform == "linux":
-        assert not processes.marked("decider/")
+        assert not processes.marked(f"decider/{os.getpid()}/")
     return said
 
 
@@ -267,7 +272,7 @@ for line in sys.stdin:
     else:
         assert "ended with exit code 0" in fault_of(scenario, argv)
     assert not processes.is_running(int((tmp_path / "child").read_text()))
-    assert not processes.marked("decider/")
+    assert not processes.marked(f"decider/{os.getpid()}/")
 
 
 @LINUX

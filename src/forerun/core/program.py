@@ -60,7 +60,7 @@ class Process:
 
     def __init__(self, argv: Sequence[str], executable: str, answer_s: float) -> None:
         self.answer_s = answer_s
-        mark = f"decider/{uuid.uuid4().hex}"
+        mark = f"decider/{os.getpid()}/{uuid.uuid4().hex}"
         variables = {name: os.environ[name] for name in INHERITED if name in os.environ}
         pipe = subprocess.PIPE
         try:

@@ -239,6 +239,10 @@ class Controller:
             self._expected_s = self.online.expected_s()
         return tuple(self._answers)
 
+    def close(self) -> None:
+        """Let the policy end what it has started."""
+        self.online.rules.close()
+
     def due_s(self) -> float | None:
         """The next instant at which a `Timer` is wanted, None if everything waits for observations."""
         ahead = [] if self._expected_s is None else [float(self._expected_s)]

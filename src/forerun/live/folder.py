@@ -2,6 +2,7 @@
 
 lock                   locked by the controller
 scenario.yaml          the scenario, with its input files under inputs/
+decider.json           which program decides in the place of its policy, if one does; it is given anew to each controller
 jobs.json              what each job of the trace runs
 journal.db             observations and decisions (`live.journal`); written last: with it, a run has begun
 nonce                  random bytes; a node that can read them sees this folder
@@ -23,13 +24,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from forerun.cluster.decider import Decider
 from forerun.core.atomic_write import lock_file, write_bytes
 from forerun.core.errors import StoreError
 
 #: nobody else may look into jobs, or talk to the controller
 OWNER_ONLY: Final = 0o700
 #: what a run that has not begun may have left
-_BEGINNINGS: Final = {"lock", "jobs", "nonce", "inputs", "scenario.yaml", "jobs.json"}
+_BEGINNINGS: Final = {"lock", "jobs", "nonce", "inputs", "scenario.yaml", "jobs.json", "decider.json"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,17 +41,19 @@ class RunFolder:
     Parameters
     ----------
     path : of the folder.
+    decider : the program that decides in the place of the scenario's policy (default: none).
     """
 
     path: Path
+    decider: Decider | None = None
 
     @classmethod
-    def create(cls, path: Path) -> RunFolder:
+    def create(cls, path: Path, decider: Decider | None = None) -> RunFolder:
         """Make the folder of a new run, for its owner only. Raises StoreError if it has anything else in it.
 
         What a run left that could not begin, as on a full disk, is written again.
         """
-        folder = cls(path.absolute())
+        folder = cls(path.absolute(), decider)
         try:
             folder.path.mkdir(mode=OWNER_ONLY, parents=True, exist_ok=True)
             names = {
@@ -97,6 +101,11 @@ class RunFolder:
     def scenario(self) -> Path:
         """The scenario."""
         return self.path / "scenario.yaml"
+
+    @property
+    def kept_decider(self) -> Path:
+        """The program that decides, as plain data."""
+        return self.path / "decider.json"
 
     @property
     def inputs(self) -> Path:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from dataclasses import dataclass
 
 import msgspec
 
 from forerun.core.errors import PolicyError
+from forerun.live.controller import Controller
 from forerun.live.folder import RunFolder
 from forerun.live.journal import Journal
 from forerun.live.run_files import controller_of
@@ -58,7 +60,12 @@ def replay(folder: RunFolder) -> Replay:
     Raises StoreError if the folder has no journal that this program reads.
     """
     journal = Journal(folder.journal, read_only=True)
-    controller = controller_of(folder, journal.run)
+    with contextlib.closing(controller_of(folder, journal.run)) as controller:
+        return _played(journal, controller)
+
+
+def _played(journal: Journal, controller: Controller) -> Replay:
+    """The comparison, by a controller that has observed nothing yet."""
     written = itertools.groupby(journal.answer_texts(), key=lambda row: row[0])
     expected = {number: [text for _, text in rows] for number, rows in written}
     observations = answers = 0

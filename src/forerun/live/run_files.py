@@ -13,14 +13,16 @@ from typing import Any
 
 import msgspec
 
+from forerun.cluster.decider import Decider, require_same
 from forerun.cluster.domain import DOMAIN
 from forerun.cluster.inputs.arrays import NO_DEADLINE_S
 from forerun.cluster.inputs.prepare import Inputs
 from forerun.cluster.scenario import Live, Scenario
 from forerun.core.atomic_write import write_bytes, write_text
-from forerun.core.errors import ScenarioError, StoreError, worded
+from forerun.core.errors import ScenarioError, StoreError, UsageError, worded
+from forerun.core.result.reading import read_document
 from forerun.core.scenario.resolve import map_inputs
-from forerun.core.scenario.spec import Input, yaml_text
+from forerun.core.scenario.spec import Input, canonical_json, yaml_text
 from forerun.core.scenario.text import Place
 from forerun.core.scenarios import load
 from forerun.live.clock import clock_of
@@ -135,11 +137,15 @@ def create_run(
     except msgspec.ValidationError as error:
         raise ScenarioError.at("$.trace", f"has a job that cannot run live: {worded(error)}") from None
     Controller(inputs, run_specs, names, course, is_open=is_open)  # raises now what it would raise later
-    folder = RunFolder.create(path)
+    decider = scenario.policy if isinstance(scenario.policy, Decider) else None
+    folder = RunFolder.create(path, decider)
     with folder.locked():
         if folder.journal.exists():
             raise StoreError.at(path, "another process has just begun this run")
         try:
+            if decider is not None:
+                write_bytes(folder.kept_decider, canonical_json(decider))
+                scenario = scenario.with_(policy=decider.stands_for)
             write_text(folder.scenario, yaml_text(_with_copies(scenario, folder)))
             write_bytes(folder.specs, encoded)
         except OSError as error:
@@ -165,10 +171,22 @@ def _with_copies(scenario: Scenario, folder: RunFolder) -> Scenario:
     return made
 
 
+def scenario_of(folder: RunFolder) -> Scenario:
+    """The scenario of a run, from its folder, and the program that decides there. Raises UsageError without that."""
+    loaded: Any = load(folder.scenario)
+    scenario: Scenario = loaded
+    if folder.kept_decider.exists():
+        if folder.decider is None:
+            what = "another program decides in this run: only forerun live run goes on with it, given --decider -- PROGRAM"
+            raise UsageError.at(folder.path, what)
+        require_same(read_document(folder.kept_decider), folder.decider, folder.path)
+        scenario = scenario.with_(policy=folder.decider)
+    return scenario
+
+
 def inputs_of(folder: RunFolder) -> Inputs:
-    """The inputs of a run, from its folder alone."""
-    scenario: Any = load(folder.scenario)
-    return DOMAIN.prepare(scenario)
+    """The inputs of a run."""
+    return DOMAIN.prepare(scenario_of(folder))
 
 
 def controller_of(folder: RunFolder, run: RunMeta) -> Controller:

@@ -16,13 +16,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
+from forerun.cluster.decider import Decider
 from forerun.cluster.engine.record import Record
 from forerun.cluster.engine.run import Outcome
-from forerun.cluster.scenario import Scenario
+from forerun.cluster.scenario import Live, Scenario
 from forerun.core.errors import ForerunError, Problem, StoreError, UsageError
 from forerun.core.result.run import Result
 from forerun.core.scenario.spec import content_id
-from forerun.core.scenarios import load
 from forerun.core.version import VERSION
 from forerun.live.answers import Freed
 from forerun.live.clock import clock_of
@@ -36,7 +36,7 @@ from forerun.live.journal import Journal, RunMeta
 from forerun.live.observation import NodeUp, Observation, Seen, Timer
 from forerun.live.observation import Submitted as SubmitAsked
 from forerun.live.result import live_result, of_known_jobs
-from forerun.live.run_files import PACED, controller_of, create_run, replayed
+from forerun.live.run_files import PACED, controller_of, create_run, replayed, scenario_of
 from forerun.live.service import GetStatus, Service, Stop
 from forerun.live.session import Session
 from forerun.live.spec import JobSpec
@@ -139,6 +139,7 @@ def _at_work(
     metrics_port: int | None = None,
 ) -> Result | None:
     """Run until everything has ended or somebody stops it, and save the result."""
+    scenario = _within_leases(scenario)
     if RunFolder(path.absolute()).journal.exists():
         folder = _taken_up(scenario, path, meta)
     else:
@@ -146,9 +147,12 @@ def _at_work(
     with contextlib.ExitStack() as stack:
         stack.enter_context(folder.locked())
         journal = Journal(folder.journal, read_only=True)
-        if not meta.is_open and (before := replayed(folder, journal)).is_over:
-            _LOG.warning("%s: this run has ended, with this result; name another folder for the next", path)
-            return _saved(folder, before, journal)
+        if not meta.is_open:
+            with contextlib.closing(replayed(folder, journal)) as before:
+                if before.is_over:
+                    what = "%s: this run has ended, with this result; name another folder for the next"
+                    _LOG.warning(what, path)
+                    return _saved(folder, before, journal)
         _warm_up(folder)
         inbox = Inbox()
         if stop is not None:
@@ -177,13 +181,25 @@ def _saved(folder: RunFolder, controller: Controller, journal: Journal) -> Resul
     return result
 
 
+def _within_leases(scenario: Scenario) -> Scenario:
+    """The scenario with answers of another program, if one decides, in half a lease: while it thinks, none is renewed."""
+    policy, lease_s = scenario.policy, (scenario.live or Live()).lease_s
+    if not isinstance(policy, Decider):
+        return scenario
+    answer_s = policy.answer_s or lease_s / 2
+    if answer_s >= lease_s:
+        raise UsageError.at(
+            "--answer-within", f"is {answer_s:g} s; less than live.lease_s = {lease_s:g} s is required"
+        )
+    return scenario.with_(policy=policy.with_(answer_s=answer_s))
+
+
 def _taken_up(scenario: Scenario, path: Path, meta: RunMeta) -> RunFolder:
     """The folder of a run that had begun. Raises StoreError if it is the run of something else."""
-    folder = RunFolder(path.absolute())
+    folder = RunFolder(path.absolute(), scenario.policy if isinstance(scenario.policy, Decider) else None)
     journal = Journal(folder.journal, read_only=True)
     run = journal.run
-    before = load(folder.scenario)
-    if content_id(before, VERSION) != content_id(scenario, VERSION):
+    if content_id(scenario_of(folder), VERSION) != content_id(scenario, VERSION):
         raise StoreError.at(path, "has a run of another scenario; name another folder")
     for name, then, now in (
         ("live serve" if run.is_open else "live run", run.is_open, meta.is_open),
@@ -221,6 +237,7 @@ def _warm_up(folder: RunFolder) -> None:
             due_s = controller.due_s()
             if due_s is not None:
                 controller.receive(Seen(next(number), due_s, Timer()))
+    controller.close()
 
 
 def _engine(folder: RunFolder, name: str) -> Engine:

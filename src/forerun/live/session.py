@@ -276,6 +276,7 @@ class Session:
 
     def _undo(self) -> None:
         """The controller is again what it was before an observation at which it raised."""
+        self.controller.close()
         self.controller = replayed(self.folder, self.journal, (seen for seen, _ in self._batch))
 
     def _is_worth_noting(self, what: Progressed, wall_s: float) -> bool:
@@ -436,4 +437,5 @@ class Session:
 
     def close(self) -> None:
         """Close the journal; the run can be taken up again."""
+        self.controller.close()
         self.journal.close()

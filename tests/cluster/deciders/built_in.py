@@ -54,6 +54,7 @@ class Shown:
             data["free"],
             len(jobs["id"]),
         )
+        view.ids = tuple(self.number)
         rows = [self.number[name] for name in jobs["id"]]
         users = list(dict.fromkeys(jobs["user"]))
         if self.nodes:

@@ -187,13 +187,17 @@ def decided_again(run: SavedRun, program: Program) -> SavedRun:
     policy = Decider.of(
         program.argv, scenario.policy, oracle=bool(kept.get("oracle")), answer_s=program.answer_s
     )
+    require_same(kept, policy, run.folder)
+    return replace(run, scenario={**run.scenario, "policy": policy})
+
+
+def require_same(kept: Mapping[str, Any], policy: Decider, where: object) -> None:
+    """Raise UsageError unless a policy runs the program that a run has kept as plain data, with the same arguments."""
     now = to_data(policy)
     digests = [[one.get("sha256") for one in data.get("files", [])] for data in (kept, now)]
     if digests[0] != digests[1] or kept.get("argv", [])[1:] != now["argv"][1:]:
-        raise UsageError.at(
-            run.folder, "was decided by another program, or with other arguments, than are given"
-        )
-    return replace(run, scenario={**run.scenario, "policy": policy})
+        what = "was decided by another program, or with other arguments, than are given"
+        raise UsageError.at(where, what)
 
 
 def _executable(word: str) -> str:

@@ -13,6 +13,7 @@ from forerun.core.cli._options import Asked, Output
 from forerun.live.verbs import _live
 
 if TYPE_CHECKING:
+    from forerun.core.program import Program
     from forerun.live.service import Request
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -50,12 +51,13 @@ _engine_option = click.option(
     metavar="wall|compressed:K|fast-forward",
     help="What a second of the run is; others than wall are for paced jobs.",
 )
-def run(asked: Asked, output: Output, folder: Path, engine: str, clock: str) -> None:
+@_options.decider_options
+def run(asked: Asked, output: Output, folder: Path, engine: str, clock: str, decider: Program | None) -> None:
     """Play the trace of SCENARIO with real processes, end, and write the result.
 
     Killed or interrupted at any instant, the same command goes on where it stopped.
     """
-    _play(asked, output, folder, engine=engine, clock=clock)
+    _play(asked, output, folder, engine=engine, clock=clock, decider=decider)
 
 
 @command.command()
@@ -69,7 +71,15 @@ def demo(folder: Path, output: Output) -> None:
     _play(Asked(scenario, (), None), output, folder, engine="local", clock="wall")
 
 
-def _play(asked: Asked, output: Output, folder: Path, *, engine: str, clock: str) -> None:
+def _play(
+    asked: Asked,
+    output: Output,
+    folder: Path,
+    *,
+    engine: str,
+    clock: str,
+    decider: Program | None = None,
+) -> None:
     """Play a scenario's trace and print its result.
 
     Parameters
@@ -78,12 +88,17 @@ def _play(asked: Asked, output: Output, folder: Path, *, engine: str, clock: str
     output : how to print.
     folder : the run's.
     engine, clock : as the options of `live run`.
+    decider : another program that decides in the place of the policy.
     """
+    from forerun.core.domain import get_domain
     from forerun.live.runs import Stopped, run_scenario
 
+    scenario = asked.load()
+    if decider is not None:
+        scenario = scenario.with_(policy=get_domain(scenario.domain).decider(scenario, decider))
     try:
         with _live.display(folder, silent=output.silent):
-            result = run_scenario(asked.load(), folder, engine=engine, clock=clock, stop=_live.on_signals)
+            result = run_scenario(scenario, folder, engine=engine, clock=clock, stop=_live.on_signals)
     except Stopped:
         click.echo("forerun: stopped; the same command goes on from there", err=True)
         raise click.exceptions.Exit(130) from None
