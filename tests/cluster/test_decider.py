@@ -102,7 +102,7 @@ def bytes_of(scenario: Any, policy: Allocator, folder: Path) -> dict[str, bytes]
 
 @pytest.mark.parametrize(
     "name",
-    ["fifo", "easy", "srtf", "tiresias", "slurm-backfill", "edf-admission", "las on two types", "nodes"],
+    ["fifo", "easy", "srtf", "tiresias", "las on two types", "nodes"],
 )
 def test_the_same_policy_gives_the_same_bytes(scenario: Any, tmp_path: Path, name: str) -> None:
     policy: Any = Spread() if name == "nodes" else schedulers().get(name.partition(" ")[0])()
@@ -110,14 +110,34 @@ def test_the_same_policy_gives_the_same_bytes(scenario: Any, tmp_path: Path, nam
         nodes = [{"name": kind, "count": 1, "gpus": 8, "gpu_type": kind} for kind in ("slow", "fast")]
         text = json.dumps({"domain": "cluster", "trace": "jobs.csv", "machines": {"nodes": nodes}})
         scenario = forerun.loads(text, base=tmp_path)
-    if name == "edf-admission":
-        scenario = forerun.load(tmp_path / "s.yaml", ["trace.slack=1.2"])
     asked = f"{Spread.__module__}:Spread" if name == "nodes" else name.partition(" ")[0]
     argv = (sys.executable, str(HERE / "deciders" / "built_in.py"), asked)
     argv += (os.environ["FORERUN_CACHE_DIR"],) if "FORERUN_CACHE_DIR" in os.environ else ()
     here = bytes_of(scenario, policy, tmp_path / "here")
-    there = Decider.of(argv, policy, oracle=name in ("srtf", "edf-admission"))
+    there = Decider.of(argv, policy, oracle=name == "srtf")
     assert bytes_of(scenario, there, tmp_path / "there") == here
+
+
+def test_a_program_refuses_jobs_and_asks_to_be_woken(scenario: Any, tmp_path: Path) -> None:
+    body = f"""
+{GREETED}seen = open(sys.argv[1], "w")
+for line in sys.stdin:
+    view = json.loads(line)
+    print(view["now_s"], *view["jobs"]["id"], file=seen, flush=True)
+    if view["view"] == 1:
+        say({{"view": 1, "wake_s": view["now_s"] + 0.25}})
+    elif view["view"] == 2:
+        say({{"view": 2, "refused": {{"j0": "not today\\x1b[2J"}}}})
+    else:
+        say(fifo(view))
+"""
+    argv = (*program(tmp_path, body), str(tmp_path / "seen"))
+    result = forerun.simulate(scenario, policy=DOMAIN.decider(scenario, Program(argv)))
+    first, second = (line.split() for line in (tmp_path / "seen").read_text().splitlines()[:2])
+    assert first[1:] == second[1:] == ["j0"]
+    assert float(second[0]) == float(first[0]) + 0.25
+    assert result.summary["refused_jobs"] == 1
+    assert any("not today\\x1b[2J" in note for note in result.notes), "escaped"
 
 
 # ------------------------------------------------------------------------------------------------- bad programs
@@ -125,7 +145,7 @@ def test_the_same_policy_gives_the_same_bytes(scenario: Any, tmp_path: Path, nam
 #: what a program may do in place of its first line or an answer, and what is said of it then
 BAD = {
     "dies": ("os._exit(3)", "ended with exit code 3 before it answered"),
-    "is killed": ("os.kill(os.getpid(), 15)", "was ended by SIGTERM before it answered"),
+    "is killed": ("os.kill(os.getpid(), 15)", "was ended by signal 15 before it answered"),
     "hangs": ("time.sleep(1e6)", "did not answer within"),
     "closes its output": ("os.close(1); time.sleep(1e6)", "closed its standard input or output"),
     "talks": ("say('starting up ...')", "is not JSON"),
@@ -321,6 +341,8 @@ def test_what_is_no_program_is_refused(scenario: Any, tmp_path: Path) -> None:
     ):  # fmt: skip
         with pytest.raises(UsageError, match=said):
             DOMAIN.decider(scenario, Program(argv))
+    long = DOMAIN.decider(scenario, Program((sys.executable, "x" * 10_000, f"--conf={'y' * 10_000}")))
+    assert len(long.files) == 1
     path.chmod(0o755)
     with pytest.raises(PolicyError, match=r"cannot be started: Exec format error|ended with exit code"):
         forerun.simulate(scenario, policy=DOMAIN.decider(scenario, Program((str(path),))))

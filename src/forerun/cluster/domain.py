@@ -26,7 +26,6 @@ from forerun.cluster.policy import (
 from forerun.cluster.scenario import Scenario
 from forerun.core.domain import Domain, JobExplainer, Units
 from forerun.core.errors import PolicyError, UsageError
-from forerun.core.program import Program
 from forerun.core.registry import Registry
 from forerun.core.result.objective import Objective
 
@@ -37,6 +36,7 @@ if TYPE_CHECKING:
     from forerun.cluster.explain import ClusterExplainer
     from forerun.cluster.inputs.prepare import Inputs
     from forerun.cluster.plan import ClusterPlanner
+    from forerun.core.program import Program
     from forerun.core.result.figures import Figure
     from forerun.core.result.run import Result, SavedRun
     from forerun.core.trace.domain_traces import DomainTraces

@@ -42,7 +42,6 @@ from forerun.core.errors import (
     known_names,
 )
 from forerun.core.observers import checked_observers
-from forerun.core.program import Program
 from forerun.core.registry import Registry, member_name
 from forerun.core.result.objective import Objective
 from forerun.core.scenario.arguments import name_of, require_scenario
@@ -51,6 +50,7 @@ from forerun.core.scenario.text import Place
 from forerun.core.sources import distribution, file_of, identity, is_built_in, qualified
 
 if TYPE_CHECKING:
+    from forerun.core.program import Program
     from forerun.core.result.bound import Bounder
     from forerun.core.result.document import ExplainedJob
     from forerun.core.result.figures import Figure

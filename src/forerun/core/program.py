@@ -143,7 +143,7 @@ class Process:
             code = self._process.wait(_LEAVES_IN_S)
         except subprocess.TimeoutExpired:
             return Fault(f"closed its standard input or output{self._last_words()}")
-        how = f"ended with exit code {code}" if code >= 0 else f"was ended by {_signal_name(-code)}"
+        how = f"ended with exit code {code}" if code >= 0 else f"was ended by signal {-code}"
         return Fault(f"{how} before it answered{self._last_words()}")
 
     def _last_words(self) -> str:
@@ -154,12 +154,6 @@ class Process:
         lines = self._errors.decode("utf-8", "replace").split("\n")
         last = next((line.strip() for line in reversed(lines) if line.strip()), "")
         return f"; its last line on standard error: {shown(last, 200)}" if last else ""
-
-
-def _signal_name(number: int) -> str:
-    with contextlib.suppress(ValueError):
-        return signal.Signals(number).name
-    return f"signal {number}"
 
 
 def _end(process: subprocess.Popen[bytes], mark: str) -> None:

@@ -22,11 +22,13 @@ import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from forerun.cluster.decider import Decider
 from forerun.core.atomic_write import lock_file, write_bytes
 from forerun.core.errors import StoreError
+
+if TYPE_CHECKING:
+    from forerun.cluster.decider import Decider
 
 #: nobody else may look into jobs, or talk to the controller
 OWNER_ONLY: Final = 0o700

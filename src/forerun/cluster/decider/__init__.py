@@ -69,7 +69,7 @@ class Decider(Allocator, frozen=True, kw_only=True, forbid_unknown_fields=True, 
             raise UsageError.at("--decider", "needs a program: --decider -- PROGRAM ARGUMENTS...")
         found = [_executable(argv[0])]
         for word in argv[1:]:  # FILE, or --option=FILE
-            found += [text for text in dict.fromkeys((word, word.partition("=")[2])) if Path(text).is_file()]
+            found += [text for text in dict.fromkeys((word, word.partition("=")[2])) if _is_file(text)]
         files = []
         for path in found:
             try:
@@ -106,10 +106,6 @@ class Decider(Allocator, frozen=True, kw_only=True, forbid_unknown_fields=True, 
     def label(self) -> str:
         """The program in short."""
         return f"decider({Path(self.files[-1 if len(self.files) == 2 else 0].path).name})"
-
-    def applications(self) -> Mapping[str, Any]:
-        """Those of the policy in whose place it stands."""
-        return self.stands_for.applications()
 
     def notes(self) -> tuple[str, ...]:
         """What a reader of the result must know."""
@@ -200,10 +196,17 @@ def require_same(kept: Mapping[str, Any], policy: Decider, where: object) -> Non
         raise UsageError.at(where, what)
 
 
+def _is_file(word: str) -> bool:
+    try:
+        return Path(word).is_file()
+    except OSError:  # such as a word that is too long for a name
+        return False
+
+
 def _executable(word: str) -> str:
     """The file that a program's name stands for. Raises UsageError where there is none that can be run."""
     found = shutil.which(word)
     if found is None:
-        what = "is not executable" if Path(word).is_file() else "is no program here"
+        what = "is not executable" if _is_file(word) else "is no program here"
         raise UsageError.at("--decider", f"{word!r} {what}")
     return str(Path(found).absolute())  # links are not followed: programs look at their own names
