@@ -338,7 +338,6 @@ def replay(jobs: Sequence[Job], machine: Machine, *, backfill: bool = True) -> d
         heapq.heappush(events, (job.submit_s, 1, index, job))
     main_s = backfill_s = math.inf
     main_before_s = backfill_before_s = -math.inf
-    planned: dict[str, float] = {}
 
     def state(now_s: float) -> State:
         return State(now_s, machine, tuple(waiting), tuple(running.values()))
@@ -376,10 +375,6 @@ def replay(jobs: Sequence[Job], machine: Machine, *, backfill: bool = True) -> d
             backfill_s, backfill_before_s = math.inf, now_s
             found = plan(state(now_s))
             begin(found.starts)
-            now_planned = {promise.job.id: promise.start_s for promise in found.promises}
-            again = len(found.attempts) > len(found.starts) + len(found.promises)
-            later = any(attempt.at_s > now_s for attempt in found.attempts)
-            if waiting and (found.starts or again or later or now_planned != planned):
+            if waiting or found.starts:
                 backfill_s = now_s + machine.interval_s
-            planned = now_planned
     return ran
