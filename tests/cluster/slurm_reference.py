@@ -18,6 +18,7 @@ from dataclasses import dataclass, field, replace
 
 GROUP_S = 30
 """Ends of running jobs are released in groups: the first reaches this far."""
+MINUTE_S = 60
 BATCH_DELAY_S = 3
 """The main scheduler runs at most this often after submissions (``batch_sched_delay``)."""
 
@@ -91,12 +92,13 @@ class Attempt:
 
 @dataclass(frozen=True)
 class Promise:
-    """A waiting job's planned start, end and nodes."""
+    """A waiting job's planned start, end and nodes, and whether only another promise keeps it from an earlier start."""
 
     job: Job
     start_s: float
     end_s: float
     nodes: frozenset[int]
+    waits_for_promise: bool = False
 
 
 @dataclass
@@ -161,11 +163,10 @@ class Free:
 
 
 def earliest(
-    job: Job, at_s: float, allowed: frozenset[int], machine: Machine, running: Sequence[Running]
+    job: Job, now_s: float, allowed: frozenset[int], machine: Machine, running: Sequence[Running]
 ) -> tuple[float, frozenset[int]] | None:
-    """When and where the job could start on ``allowed`` nodes, no sooner than ``at_s``.
-
-    It starts at once if it fits now. Otherwise the running jobs that hold an allowed node end one after another, and
+    """When and where the job could start on ``allowed`` nodes, as the running jobs end; now if it fits now.
+ Unless it fits now, the running jobs that hold an allowed node end one after another, and
     the job is tried after each *group* of ends, never inside one; it starts with the last end of its group. A group
     goes on as long as the next end **of any running job, also of one on other nodes,** lies within a window. The
     window is counted from the first end that frees an allowed node, rounded up to a multiple of 30 s; it is 30 s long
@@ -173,7 +174,7 @@ def earliest(
     """
     free = Free(machine, running)
     if nodes := free.place(job, allowed):
-        return at_s, nodes
+        return now_s, nodes
     ends = sorted(running, key=lambda one: one.end_s)
     origin_s: float | None = None
     window_s = GROUP_S
@@ -188,11 +189,11 @@ def earliest(
         if following is not None and following.end_s <= origin_s + window_s:
             continue
         if nodes := free.place(job, allowed):
-            return max(at_s, last_s), nodes
+            return last_s, nodes
         while following is not None and following.end_s > origin_s + window_s:
             window_s *= 2
     if origin_s is not None and (nodes := free.place(job, allowed)):
-        return max(at_s, last_s), nodes
+        return last_s, nodes
     return None
 
 
@@ -247,19 +248,20 @@ def settle(
         found = None
         if len(allowed) >= job.nodes:
             attempts.append(Attempt(job, at_s, allowed))
-            found = earliest(job, at_s, allowed, machine, running)
-        if found is None or (change_s is not None and found[0] > change_s):
+            found = earliest(job, now_s, allowed, machine, running)
+        if found is None or (change_s is not None and max(found[0], at_s) > change_s):
             if change_s is None:
                 return None
             at_s = change_s
             continue
-        start_s, nodes = found
+        freed_s, nodes = found
+        start_s = max(freed_s, at_s)
         if start_s <= now_s:
             return Running(job, now_s, nodes)
         end_s = (start_s + job.limit_s) // down * down
         first_s = start_s // down * down
         if all(nodes <= span.nodes for span in table if span.start_s < end_s and span.end_s > first_s):
-            return Promise(job, start_s, end_s, nodes)
+            return Promise(job, start_s, end_s, nodes, start_s > freed_s)
         if start_s > at_s:
             at_s = start_s
         elif change_s is not None:
@@ -375,6 +377,9 @@ def replay(jobs: Sequence[Job], machine: Machine, *, backfill: bool = True) -> d
             backfill_s, backfill_before_s = math.inf, now_s
             found = plan(state(now_s))
             begin(found.starts)
-            if waiting or found.starts:
+            busy = frozenset[int]().union(*(one.nodes for one in running.values()))
+            if found.starts or any(one.waits_for_promise or one.nodes - busy for one in found.promises):
                 backfill_s = now_s + machine.interval_s
+            elif len(waiting) > 1:
+                backfill_s = max(now_s + machine.interval_s, now_s // MINUTE_S * MINUTE_S + MINUTE_S + 1)
     return ran
