@@ -19,6 +19,7 @@ from dataclasses import dataclass, field, replace
 GROUP_S = 30
 """Ends of running jobs are released in groups: the first reaches this far."""
 MINUTE_S = 60
+MIN_JOB_AGE_S = 300
 BATCH_DELAY_S = 3
 """The main scheduler runs at most this often after submissions (``batch_sched_delay``)."""
 
@@ -340,6 +341,8 @@ def replay(jobs: Sequence[Job], machine: Machine, *, backfill: bool = True) -> d
         heapq.heappush(events, (job.submit_s, 1, index, job))
     main_s = backfill_s = math.inf
     main_before_s = backfill_before_s = -math.inf
+    news = False
+    forgotten: list[float] = []
 
     def state(now_s: float) -> State:
         return State(now_s, machine, tuple(waiting), tuple(running.values()))
@@ -364,7 +367,9 @@ def replay(jobs: Sequence[Job], machine: Machine, *, backfill: bool = True) -> d
                 main_s = min(main_s, max(soon_s, main_before_s + BATCH_DELAY_S))
             else:
                 del running[job.id]
+                forgotten.append(math.ceil((now_s + MIN_JOB_AGE_S) / MINUTE_S) * MINUTE_S + 1)
                 main_s = min(main_s, soon_s)
+            news = True
             if backfill:
                 backfill_s = min(backfill_s, max(soon_s, backfill_before_s + machine.interval_s))
         elif main_s <= now_s:
@@ -381,5 +386,10 @@ def replay(jobs: Sequence[Job], machine: Machine, *, backfill: bool = True) -> d
             if found.starts or any(one.waits_for_promise or one.nodes - busy for one in found.promises):
                 backfill_s = now_s + machine.interval_s
             elif len(waiting) > 1:
-                backfill_s = max(now_s + machine.interval_s, now_s // MINUTE_S * MINUTE_S + MINUTE_S + 1)
+                minute_s = now_s // MINUTE_S * MINUTE_S + MINUTE_S + 1
+                backfill_s = now_s + machine.interval_s if news else max(now_s + machine.interval_s, minute_s)
+            news = False
+            forgotten = [instant_s for instant_s in forgotten if instant_s > now_s]
+            if forgotten:
+                backfill_s = min(backfill_s, max(now_s + machine.interval_s, forgotten[0]))
     return ran
