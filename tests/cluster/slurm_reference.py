@@ -11,10 +11,14 @@ a minute gives other plans.
 
 from __future__ import annotations
 
+import csv
 import heapq
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from pathlib import Path
 
 GROUP_S = 30
 """Ends of running jobs are released in groups: the first reaches this far."""
@@ -120,7 +124,7 @@ class Span:
     nodes: frozenset[int]
 
 
-def pick(usable: Iterable[int], count: int) -> frozenset[int] | None:
+def pick(usable: Iterable[int], count: int) -> frozenset[int]:
     """The shortest run of consecutive usable nodes that suffices, lowest first; else the longest run, and go on."""
     runs: list[list[int]] = []
     for node in sorted(usable):
@@ -128,8 +132,6 @@ def pick(usable: Iterable[int], count: int) -> frozenset[int] | None:
             runs[-1].append(node)
         else:
             runs.append([node])
-    if sum(map(len, runs)) < count:
-        return None
     chosen: list[int] = []
     while len(chosen) < count:
         need = count - len(chosen)
@@ -160,18 +162,19 @@ class Free:
             self.free[node] += sign * self.share(one.job, node)
 
     def place(self, job: Job, allowed: Iterable[int]) -> frozenset[int] | None:
-        return pick([node for node in allowed if self.free[node] >= self.share(job, node)], job.nodes)
+        usable = [node for node in allowed if self.free[node] >= self.share(job, node)]
+        return pick(usable, job.nodes) if len(usable) >= job.nodes else None
 
 
 def earliest(
     job: Job, now_s: float, allowed: frozenset[int], machine: Machine, running: Sequence[Running]
 ) -> tuple[float, frozenset[int]] | None:
     """When and where the job could start on ``allowed`` nodes, as the running jobs end; now if it fits now.
- Unless it fits now, the running jobs that hold an allowed node end one after another, and
-    the job is tried after each *group* of ends, never inside one; it starts with the last end of its group. A group
-    goes on as long as the next end **of any running job, also of one on other nodes,** lies within a window. The
-    window is counted from the first end that frees an allowed node, rounded up to a multiple of 30 s; it is 30 s long
-    at first, and doubles after a group until the next end lies within it.
+    Unless it fits now, the running jobs that hold an allowed node end one after another, and
+       the job is tried after each *group* of ends, never inside one; it starts with the last end of its group. A group
+       goes on as long as the next end **of any running job, also of one on other nodes,** lies within a window. The
+       window is counted from the first end that frees an allowed node, rounded up to a multiple of 30 s; it is 30 s long
+       at first, and doubles after a group until the next end lies within it.
     """
     free = Free(machine, running)
     if nodes := free.place(job, allowed):
@@ -273,7 +276,7 @@ def settle(
 
 def comes_back(table: Sequence[Span], at_s: float, end_s: float) -> float | None:
     """The first boundary after ``at_s`` at which a node becomes available, up to one span past ``end_s``."""
-    for span, following in zip(table, table[1:], strict=False):
+    for span, following in pairwise(table):
         if span.end_s <= at_s:
             continue
         if not following.nodes <= span.nodes:
@@ -287,8 +290,10 @@ def reserve(table: Sequence[Span], start_s: float, end_s: float, nodes: frozense
     """Take nodes out of the table for a while; a promise that begins after the window leaves no trace."""
     result: list[Span] = []
     for span in table:
-        cuts = sorted({span.start_s, span.end_s, *(cut for cut in (start_s, end_s) if span.start_s < cut < span.end_s)})
-        for first_s, last_s in zip(cuts, cuts[1:], strict=False):
+        cuts = sorted(
+            {span.start_s, span.end_s, *(cut for cut in (start_s, end_s) if span.start_s < cut < span.end_s)}
+        )
+        for first_s, last_s in pairwise(cuts):
             taken = first_s >= start_s and last_s <= end_s
             left = Span(first_s, last_s, span.nodes - nodes if taken else span.nodes)
             if result and result[-1].nodes == left.nodes:
@@ -326,7 +331,30 @@ class Ran:
     nodes: frozenset[int]
 
 
-def replay(jobs: Sequence[Job], machine: Machine, *, backfill: bool = True) -> dict[str, Ran]:
+@dataclass(frozen=True)
+class Multifactor:
+    """Priority by age and size, as ``PriorityWeightAge``, ``PriorityMaxAge`` and ``PriorityWeightJobSize`` give it.
+
+    The size is the mean of the shares of nodes and of CPUs that a job asks for: one CPU on each of 1, 2 and 8 of 16
+    nodes of 64 CPUs had the priorities 31, 63 and 253 of 1,000, so fractions are cut off. Ages are renewed at every
+    ``PriorityCalcPeriod``.
+    """
+
+    age: int
+    max_age_s: int
+    size: int
+    cpus: int
+    period_s: int
+
+    def priority(self, job: Job, now_s: float, nodes: int) -> int:
+        age_s = max(0, now_s // self.period_s * self.period_s - job.submit_s)
+        share = (job.nodes / nodes + job.nodes / self.cpus) / 2
+        return int(self.age * min(1, age_s / self.max_age_s) + self.size * share)
+
+
+def replay(
+    jobs: Sequence[Job], machine: Machine, *, backfill: bool = True, multifactor: Multifactor | None = None
+) -> dict[str, Ran]:
     """Run a trace: the main scheduler a second after ends and submissions, backfill after news or its own changes.
 
     An end is followed by the main scheduler a second later, a submission at the next whole second, at most every three
@@ -345,6 +373,8 @@ def replay(jobs: Sequence[Job], machine: Machine, *, backfill: bool = True) -> d
     forgotten: list[float] = []
 
     def state(now_s: float) -> State:
+        if multifactor is not None:  # equal priorities: first come, first served
+            waiting.sort(key=lambda job: (-multifactor.priority(job, now_s, len(machine.gpus)), job.submit_s))
         return State(now_s, machine, tuple(waiting), tuple(running.values()))
 
     def begin(starts: Iterable[Running]) -> None:
@@ -393,3 +423,62 @@ def replay(jobs: Sequence[Job], machine: Machine, *, backfill: bool = True) -> d
             if forgotten:
                 backfill_s = min(backfill_s, max(now_s + machine.interval_s, forgotten[0]))
     return ran
+
+
+def read_nodes(text: str) -> frozenset[int]:
+    """The numbers in a list of nodes as Slurm writes it: ``n3``, ``n[1,4-6]``, or nothing."""
+    parts = (part.partition("-") for part in re.sub(r"^n|[\[\]]", "", text).split(",") if part)
+    return frozenset(node for first, _, last in parts for node in range(int(first), int(last or first) + 1))
+
+
+def read_trace(path: Path) -> list[Job]:
+    """The jobs of a trace: id, submission, duration, nodes, GPUs a node, minutes, user, ..., exclusive, nice."""
+    jobs = []
+    for line in path.read_text().splitlines():
+        if line and not line.startswith("#"):
+            cells = line.split()
+            limit_s, exclusive = int(cells[5]) * 60, cells[10] == "1"
+            jobs.append(
+                Job(
+                    cells[0],
+                    float(cells[1]),
+                    float(cells[2]),
+                    int(cells[3]),
+                    int(cells[4]),
+                    limit_s,
+                    exclusive,
+                )
+            )
+    return jobs
+
+
+def read_run(path: Path) -> dict[str, Ran]:
+    """Where and when slurmctld ran each job."""
+    with path.open() as lines:
+        rows = list(csv.DictReader(lines, delimiter="\t"))
+    return {
+        row["id"]: Ran(float(row["start_s"]), float(row["end_s"]), read_nodes(row["nodes"])) for row in rows
+    }
+
+
+@dataclass(frozen=True)
+class Likeness:
+    """How alike two runs are. Starts up to 34 s apart count as one cycle; jobs that waited less in both do not count."""
+
+    same_cycle: float
+    mean_wait_s: float
+    other_mean_wait_s: float
+    same_nodes: float
+
+    @property
+    def mean_wait_off(self) -> float:
+        return abs(self.mean_wait_s / self.other_mean_wait_s - 1)
+
+
+def alike(jobs: Sequence[Job], one: Mapping[str, Ran], other: Mapping[str, Ran]) -> Likeness:
+    """Compare a run with the recorded one, given second."""
+    waited = [job for job in jobs if max(one[job.id].start_s, other[job.id].start_s) - job.submit_s > 34]
+    same = sum(abs(one[job.id].start_s - other[job.id].start_s) <= 34 for job in waited)
+    means = [sum(run[job.id].start_s - job.submit_s for job in jobs) / len(jobs) for run in (one, other)]
+    nodes = sum(one[job.id].nodes == other[job.id].nodes for job in jobs)
+    return Likeness(same / len(waited) if waited else 1.0, means[0], means[1], nodes / len(jobs))
