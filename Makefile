@@ -12,7 +12,7 @@ ifneq ($(wildcard $(CURDIR)/../shared/data),)
 export FORERUN_DATA_DIR ?= $(abspath $(CURDIR)/../shared/data)
 endif
 
-.PHONY: demo test test-lowest check bench validate clean help
+.PHONY: demo test test-lowest check bench validate validate-slurm clean help
 
 help:
 	@echo "make demo    install and answer the first question, ending in a report"
@@ -21,6 +21,7 @@ help:
 	@echo "make check   lint, types and import contracts"
 	@echo "make bench   speed against the named peers, as ratios (ARGS=--keep renews benchmarks/results)"
 	@echo "make validate   real loaders, servers and trainings against their predictions; needs a quiet machine"
+	@echo "make validate-slurm   the real slurmctld against the model of it; says why where it cannot run"
 	@echo "make clean   remove everything made here"
 
 demo: $(VENV)/.installed
@@ -36,6 +37,9 @@ test-lowest:
 
 validate: $(VENV)/.installed-test
 	$(BIN)/python -m pytest validation $(ARGS)
+
+validate-slurm: $(VENV)/.installed-test
+	$(BIN)/python -m pytest validation/slurm -rs $(ARGS)
 
 check: $(VENV)/.installed-test
 	$(BIN)/ruff check src tests benchmarks examples validation

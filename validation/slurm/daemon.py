@@ -1,0 +1,73 @@
+"""Run an unmodified slurmctld in lockstep: no nodes, no waiting (``lockstep/``; its notice stands in ``lockstep.c``)."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+
+LOCKSTEP = Path(__file__).parent / "lockstep"
+VERSION = "22.05"
+INSTALL = (
+    "apt-get install --no-install-recommends slurmctld slurm-client libslurm-dev libnss-wrapper gcc libc6-dev"
+)
+
+CONF = """\
+SchedulerType=sched/{scheduler}
+PriorityType=priority/basic
+NodeName=n[1-{nodes}] CPUs=64 Boards=1 SocketsPerBoard=2 CoresPerSocket=32 ThreadsPerCore=1 \
+NodeAddr=127.1.0.[1-{nodes}] RealMemory=500000 Gres=gpu:8 State=UNKNOWN
+PartitionName=gpu Nodes=ALL Default=YES MaxTime=UNLIMITED State=UP OverSubscribe=NO DefMemPerNode=1000
+DebugFlags=Backfill,BackfillMap
+"""
+
+
+def version() -> str:
+    """The version of the daemon on this machine, or nothing."""
+    if shutil.which("slurmctld") is None:
+        return ""
+    said = subprocess.run(["slurmctld", "-V"], capture_output=True, text=True, check=False).stdout
+    found = re.search(r"\d+\.\d+\.\d+", said)
+    return found[0] if found else ""
+
+
+def why_not() -> str | None:
+    """Why the daemon cannot run here, in one line, or nothing if it can."""
+    if not (here := version()):
+        return f"slurmctld is not installed: {INSTALL}"
+    if not here.startswith(VERSION):
+        return f"slurmctld is {here}; the layout of its messages is known for {VERSION} only"
+    if shutil.which("gcc") is None or not Path("/usr/include/slurm/slurm.h").exists():
+        return f"gcc or slurm's headers are missing: {INSTALL}"
+    if os.geteuid() != 0:
+        return "slurmctld submits jobs of several users, which needs root"
+    return None
+
+
+def build(folder: Path) -> Path:
+    """A copy of the tool with its library compiled."""
+    tool = folder / "lockstep"
+    shutil.copytree(LOCKSTEP, tool)
+    command = ["gcc", "-O2", "-shared", "-fPIC", "-o", "lockstep.so", "lockstep.c", "-ldl", "-lpthread"]
+    subprocess.run(command, cwd=tool, check=True, capture_output=True)
+    return tool
+
+
+def run(
+    tool: Path, trace: Path, folder: Path, *, nodes: int, scheduler: str = "backfill", phase_s: float = 0
+) -> Path:
+    """Run one trace; ``folder`` gets slurm.conf, out.tsv and the logs with every plan."""
+    with tempfile.NamedTemporaryFile("w", suffix=".conf") as conf:
+        conf.write(CONF.format(scheduler=scheduler, nodes=nodes))
+        conf.flush()
+        environment = os.environ | {"TZ": "UTC", "LOCKSTEP_PHASE_MS": str(round(phase_s * 1000))}
+        command = [str(tool / "run.sh"), str(folder), conf.name, str(trace)]
+        subprocess.run(command, env=environment, check=False, capture_output=True, timeout=400)
+    if not (folder / "out.tsv").exists():
+        log = folder / "slurmctld.log"
+        last = log.read_text().splitlines()[-1] if log.exists() else "no log"
+        raise RuntimeError(f"slurmctld wrote no out.tsv in {folder}: {last}")
+    return folder

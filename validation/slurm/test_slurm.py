@@ -1,0 +1,38 @@
+"""An unmodified slurmctld beside the reference model, on workloads that no recording holds: ``make validate-slurm``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from validation.slurm import workloads
+from validation.slurm.daemon import build, why_not
+from validation.slurm.differences import judge
+
+REASON = why_not()
+pytestmark = pytest.mark.skipif(REASON is not None, reason=REASON or "")
+
+
+@pytest.fixture(scope="module")
+def tool(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build(tmp_path_factory.mktemp("tool"))
+
+
+@pytest.mark.parametrize("kind", ["whole", "shared"])
+def test_micro_runs(kind: str, tool: Path, tmp_path: Path) -> None:
+    """Each printed plan is made again, and at least 95 % of the jobs that waited start in the same cycle."""
+    same = []
+    for seed in range(200, 206):
+        given, likeness = judge(tool, workloads.micro(kind, seed), tmp_path / f"{kind}-{seed}", nodes=4)
+        assert given.cycles > 10
+        assert given.f1 > 0.95, (seed, given.first)
+        same.append(likeness.same_cycle)
+    assert sum(same) / len(same) >= 0.95
+
+
+def test_a_trace(tool: Path, tmp_path: Path) -> None:
+    """Alone, a run may fall into another order than Slurm's, which it also does against itself; plans may not."""
+    given, _ = judge(tool, workloads.trace("shared", 200, 80, 8, 0.9), tmp_path / "trace", nodes=8)
+    assert given.cycles > 100
+    assert given.f1 > 0.95, given.first
