@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import socket
 import subprocess
 import tempfile
 from pathlib import Path
@@ -56,6 +57,19 @@ def build(folder: Path) -> Path:
     return tool
 
 
+def free_port() -> int:
+    """A port of which the next one is free, too: slurmctld's and that of the nodes that it believes in."""
+    while True:
+        with socket.socket() as first, socket.socket() as second:
+            first.bind(("127.0.0.1", 0))
+            port = int(first.getsockname()[1])
+            try:
+                second.bind(("127.0.0.1", port + 1))
+            except OSError:
+                continue
+            return port
+
+
 def run(
     tool: Path, trace: Path, folder: Path, *, nodes: int, scheduler: str = "backfill", phase_s: float = 0
 ) -> Path:
@@ -63,7 +77,8 @@ def run(
     with tempfile.NamedTemporaryFile("w", suffix=".conf") as conf:
         conf.write(CONF.format(scheduler=scheduler, nodes=nodes))
         conf.flush()
-        environment = os.environ | {"TZ": "UTC", "LOCKSTEP_PHASE_MS": str(round(phase_s * 1000))}
+        phase = {"LOCKSTEP_PHASE_MS": str(round(phase_s * 1000)), "PORT": str(free_port())}
+        environment = os.environ | {"TZ": "UTC"} | phase
         command = [str(tool / "run.sh"), str(folder), conf.name, str(trace)]
         subprocess.run(command, env=environment, check=False, capture_output=True, timeout=400)
     if not (folder / "out.tsv").exists():
