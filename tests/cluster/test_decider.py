@@ -16,7 +16,9 @@ import numpy as np
 import pytest
 
 import forerun
+from forerun.cluster import processes
 from forerun.cluster.decider import Decider
+from forerun.cluster.decider.program import MOST_MEMORY_BYTES
 from forerun.cluster.decider.protocol import PROTOCOL, Answer, Hello, answered
 from forerun.cluster.domain import DOMAIN
 from forerun.cluster.engine.allocator import AllocatorRules
@@ -24,10 +26,9 @@ from forerun.cluster.engine.record import Record
 from forerun.cluster.engine.run import Outcome, run_rules, terms_of
 from forerun.cluster.policies.priority import Fifo
 from forerun.cluster.policy import Allocator, schedulers
-from forerun.core import processes
 from forerun.core.cli.main import run as command
+from forerun.core.domain import Program
 from forerun.core.errors import PolicyError, UsageError
-from forerun.core.program import MOST_MEMORY_BYTES, Program
 from forerun.core.rng import stream
 from forerun.core.study.explain import scenario_of
 

@@ -12,7 +12,7 @@ from typing import Final
 
 import numpy as np
 
-from forerun.core.processes import MARK_VARIABLE, boot_s
+from forerun.cluster.processes import MARK_VARIABLE, boot_s
 from forerun.live import job
 
 #: steps a second by number of ranks

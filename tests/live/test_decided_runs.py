@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from forerun.cluster import processes
 from forerun.cluster.decider import Decider
 from forerun.cluster.scenario import Scenario
-from forerun.core import processes
 from forerun.core.errors import PolicyError, UsageError
 from forerun.live.controller import Course
 from forerun.live.folder import RunFolder

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from forerun.core import processes
+from forerun.cluster import processes
 from forerun.live.engines.engine import Checkpoint, Drain, Heartbeat, Kill, Start, Term
 from forerun.live.engines.local import LocalEngine
 from forerun.live.folder import RunFolder

@@ -28,7 +28,7 @@ from tests.live.stepper import RATES
 from tests.live.test_ray_faults import judge_occupancy, of_run, send, until
 
 import forerun
-from forerun.core import processes
+from forerun.cluster import processes
 from forerun.core.errors import UsageError
 from forerun.live.job_state import Finished
 from forerun.live.journal import Journal

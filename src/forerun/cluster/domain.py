@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from forerun.cluster.explain import ClusterExplainer
     from forerun.cluster.inputs.prepare import Inputs
     from forerun.cluster.plan import ClusterPlanner
-    from forerun.core.program import Program
+    from forerun.core.domain import Program
     from forerun.core.result.figures import Figure
     from forerun.core.result.run import Result, SavedRun
     from forerun.core.trace.domain_traces import DomainTraces

@@ -50,7 +50,6 @@ from forerun.core.scenario.text import Place
 from forerun.core.sources import distribution, file_of, identity, is_built_in, qualified
 
 if TYPE_CHECKING:
-    from forerun.core.program import Program
     from forerun.core.result.bound import Bounder
     from forerun.core.result.document import ExplainedJob
     from forerun.core.result.figures import Figure
@@ -67,6 +66,19 @@ READERS: Final = "forerun.trace_readers"
 S = TypeVar("S", bound=Spec)
 InputsT = TypeVar("InputsT")
 OutcomeT = TypeVar("OutcomeT")
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """Another program that decides in the place of a policy.
+
+    argv: the program and its arguments. oracle: whether it is shown what only a simulator knows (default: no). answer_s:
+    seconds that an answer may take (default: the domain's).
+    """
+
+    argv: tuple[str, ...]
+    oracle: bool = False
+    answer_s: float | None = None
 
 
 class Domain(ABC, Generic[S, InputsT, OutcomeT]):

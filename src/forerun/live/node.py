@@ -19,7 +19,7 @@ from typing import Final, Protocol
 
 import msgspec
 
-from forerun.core.processes import MARK_VARIABLE
+from forerun.cluster.processes import MARK_VARIABLE
 from forerun.live.engines.engine import Drain, Heartbeat, Kill, Skip, Start
 from forerun.live.folder import RunFolder
 from forerun.live.node_messages import (

@@ -20,10 +20,10 @@ from typing import Final
 
 import msgspec
 
-from forerun.core import processes
+from forerun.cluster import processes
+from forerun.cluster.processes import MARK_VARIABLE
 from forerun.core.atomic_write import write_bytes
 from forerun.core.errors import StoreError
-from forerun.core.processes import MARK_VARIABLE
 from forerun.live.folder import RunFolder
 from forerun.live.node import LOOPBACK, Node, inherited, mark_of
 from forerun.live.node_messages import FromShim, Order, Running, ToNode, ToShim

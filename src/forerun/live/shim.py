@@ -27,7 +27,7 @@ from typing import Final, Literal, NoReturn
 
 import msgspec
 
-from forerun.core import processes
+from forerun.cluster import processes
 from forerun.live import rank_messages
 from forerun.live.node_messages import (
     DrainRanks,

@@ -21,7 +21,7 @@ from typing import Final
 
 import msgspec
 
-from forerun.core import processes
+from forerun.cluster import processes
 from forerun.live import job, shim
 from forerun.live.node_messages import Order
 

@@ -15,6 +15,7 @@ from typing import Annotated, Any, ClassVar, Final, Self
 import msgspec
 import numpy as np
 
+from forerun.cluster.decider.program import Fault, Process
 from forerun.cluster.decider.protocol import (
     PROTOCOL,
     Answer,
@@ -25,8 +26,8 @@ from forerun.cluster.decider.protocol import (
     view_line,
 )
 from forerun.cluster.policy import Allocation, Allocator, OracleView, Policy, View
+from forerun.core.domain import Program
 from forerun.core.errors import PolicyError, UsageError
-from forerun.core.program import Fault, Process, Program
 from forerun.core.registry import member_name
 from forerun.core.regular import unreadable
 from forerun.core.result.run import SavedRun

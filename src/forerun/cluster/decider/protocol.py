@@ -8,9 +8,9 @@ from typing import Annotated, Any, Final
 
 import msgspec
 
+from forerun.cluster.decider.program import Fault
 from forerun.cluster.policy import Allocation, OracleView, View
 from forerun.core.errors import worded
-from forerun.core.program import Fault
 from forerun.core.scenario.spec import Spec
 from forerun.core.trace.objects import parse_json
 from forerun.core.trace.repair import shown

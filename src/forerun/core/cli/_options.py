@@ -231,8 +231,8 @@ def decider_options(function: F) -> F:
     def called(
         *args: Any, decides: bool, oracle: bool, answer_s: float | None, words: tuple[str, ...], **others: Any
     ) -> Any:
+        from forerun.core.domain import Program
         from forerun.core.errors import UsageError
-        from forerun.core.program import Program
 
         if words and not decides:
             raise click.UsageError(f"Got unexpected extra argument ({' '.join(words)})")

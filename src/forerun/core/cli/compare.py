@@ -13,7 +13,7 @@ from forerun.core.cli import _options, _show
 from forerun.core.cli._options import Asked, Output
 
 if TYPE_CHECKING:
-    from forerun.core.program import Program
+    from forerun.core.domain import Program
     from forerun.core.study.compared import Comparison
 
 

@@ -16,8 +16,7 @@ from forerun.core.cli._progress import counted
 from forerun.core.result.numbers import format_number, signed
 
 if TYPE_CHECKING:
-    from forerun.core.domain import Untied
-    from forerun.core.program import Program
+    from forerun.core.domain import Program, Untied
     from forerun.core.study.explain import Effect, Explanation
     from forerun.core.study.gap import Gap
     from forerun.core.study.ties import Ties

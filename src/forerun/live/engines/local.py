@@ -11,7 +11,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from forerun.core import processes
+from forerun.cluster import processes
 from forerun.live.engines.engine import Command, Heartbeat
 from forerun.live.engines.routes import Routes
 from forerun.live.folder import RunFolder

@@ -27,7 +27,7 @@ from typing import Final
 
 import msgspec
 
-from forerun.core import processes
+from forerun.cluster import processes
 from forerun.core.atomic_write import write_bytes
 from forerun.core.errors import StoreError, UsageError
 from forerun.core.version import VERSION

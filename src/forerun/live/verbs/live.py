@@ -13,7 +13,7 @@ from forerun.core.cli._options import Asked, Output
 from forerun.live.verbs import _live
 
 if TYPE_CHECKING:
-    from forerun.core.program import Program
+    from forerun.core.domain import Program
     from forerun.live.service import Request
 
 F = TypeVar("F", bound=Callable[..., Any])

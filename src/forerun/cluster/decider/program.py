@@ -12,10 +12,9 @@ import time
 import uuid
 import weakref
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 
-from forerun.core import processes
+from forerun.cluster import processes
 from forerun.core.trace.repair import shown
 
 #: the longest answer, in bytes
@@ -29,19 +28,6 @@ _LEAVES_IN_S: Final = 1.0
 #: bytes of standard error that are kept
 _KEPT_BYTES: Final = 4096
 _PIECE: Final = 1 << 16
-
-
-@dataclass(frozen=True, slots=True)
-class Program:
-    """Another program that decides in the place of a policy.
-
-    argv: the program and its arguments. oracle: whether it is shown what only a simulator knows (default: no). answer_s:
-    seconds that an answer may take (default: the domain's).
-    """
-
-    argv: tuple[str, ...]
-    oracle: bool = False
-    answer_s: float | None = None
 
 
 class Fault(Exception):
