@@ -426,7 +426,7 @@ def site_of(scenario: Scenario, table: JobTable, cluster: Cluster) -> Site:
         return _kueue(scenario, kueue).site(cluster, table.vc)
     longest = _partition_limits(machines) if machines.is_slurm else ()
     if not files:
-        return Site(longest=longest)
+        return Site(_partition_rules(cluster, ()), longest=longest)
     until_s = np.inf if table.origin_s is None else table.origin_s + float(table.jobs.submit_s.max(initial=0))
     site = read_slurm_site(
         files,
@@ -435,7 +435,25 @@ def site_of(scenario: Scenario, table: JobTable, cluster: Cluster) -> Site:
         timezone=str((scenario.trace.options or {}).get("timezone", "")),
         until_s=until_s,
     )
-    return replace(site, longest=(*site.longest, *longest))
+    rules = (*site.rules, *_partition_rules(cluster, [rule.name for rule in site.rules]))
+    return replace(site, rules=rules, longest=(*site.longest, *longest))
+
+
+def _partition_rules(cluster: Cluster, known: Sequence[str]) -> tuple[LimitRule, ...]:
+    """The GPUs of each type that the jobs of a partition may use at once, where these are not all.
+
+    known: names of rules that the site's files give.
+    """
+    size, types = cluster.node_gpus(), np.array(cluster.node_types())
+    rules = []
+    for name, nodes in cluster.partitions.items():
+        rule, mine = f"partition {name}", np.isin(np.arange(len(size)), nodes)
+        for gpu_type in dict.fromkeys(types.tolist()) if rule not in known else ():
+            gpus = int(size[mine & (types == gpu_type)].sum())
+            if gpus < size[types == gpu_type].sum():
+                of: Mapping[LimitColumn, frozenset[str]] = {"partition": frozenset({name})}
+                rules.append(LimitRule(rule, of, gpus=gpus, gpu_type=gpu_type, planned=True))
+    return tuple(rules)
 
 
 def _partition_limits(machines: Machines) -> tuple[TimeLimit, ...]:

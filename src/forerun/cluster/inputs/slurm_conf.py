@@ -12,7 +12,7 @@ import math
 import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
@@ -335,6 +335,17 @@ def read_slurm_nodes(
                 f"{whose} has no node with GPUs; a line such as NodeName=gpu[01-16] Gres=gpu:a100:8 is expected",
             )
         )
+    number = {name: at for at, name in enumerate(node_gpus)}
+    partitions = {}
+    for line in read.partitions.values():
+        name = line.says["partitionname"]
+        there = read.members(path.name, name)
+        theirs = number.keys() if there is None else there & number.keys()
+        partitions[name] = tuple(sorted(number[node] for node in theirs))
+        if there and (unknown := sorted(there - known.keys())):
+            more = f" and {len(unknown) - 3} more" if len(unknown) > 3 else ""
+            what = f"names nodes that no NodeName line has: {', '.join(unknown[:3])}{more}"
+            read.problems.append(Problem(line.where, what))
     if read.problems:
         raise ScenarioError(*dict.fromkeys(read.problems))
-    return cluster_of(groups), node_gpus
+    return replace(cluster_of(groups), partitions=partitions), node_gpus
