@@ -159,3 +159,35 @@ def test_a_scenario_names_the_configuration_and_a_partition(tmp_path: Path) -> N
         forerun.simulate(scenario(tmp_path, "{file: slurm.conf, partition: mian, included: [more.conf]}"))
     with pytest.raises(ScenarioError, match=r"machines\.partition: is of a Slurm configuration"):
         scenario(tmp_path, "{nodes: [{count: 1, gpus: 8}], partition: main}")
+
+
+@pytest.mark.parametrize("policy", ["fifo", "easy", "slurm-backfill"])
+def test_partitions_bound_their_jobs_without_another_file(tmp_path: Path, policy: str) -> None:
+    """Three nodes of 8; `small` has one of them, and `both` the same and another: two jobs of `small` never run at once."""
+    written(
+        tmp_path,
+        "NodeName=n[1-3] Gres=gpu:8\nPartitionName=small Nodes=n2\nPartitionName=both Nodes=n[2-3]\n"
+        "PartitionName=all Nodes=ALL\n",
+    )
+    rows = ["a,0,100,8,100,small", "b,0,100,8,100,small", "c,0,100,8,100,both", "d,0,100,8,100,all"]
+    (tmp_path / "jobs.csv").write_text(
+        "\n".join(["job_id,submission_time,duration,num_gpu,requested_s,vc", *rows, ""])
+    )
+    (tmp_path / "scenario.yaml").write_text(
+        "domain: cluster\ntrace: {file: jobs.csv}\nmachines: {file: slurm.conf}\nprofile: [{analytic: rigid}]\n"
+        f"policy: {policy}\n"
+    )
+    result = forerun.simulate(forerun.load(tmp_path / "scenario.yaml"))
+    jobs = result.tables["jobs"]
+    starts = dict(zip(jobs["job"], jobs["end_s"] - 100, strict=True))
+    assert abs(starts["a"] - starts["b"]) >= 100
+    assert starts["c"] == 0
+    assert starts["d"] == 0 or policy == "slurm-backfill", "there c may take the node that d could do without"
+
+
+def test_a_partition_of_unknown_nodes_is_refused(tmp_path: Path) -> None:
+    path = written(tmp_path, "NodeName=n[1-2] Gres=gpu:8\nPartitionName=main Nodes=n[1-4],x\n")
+    with pytest.raises(
+        ScenarioError, match=r"slurm\.conf:2: names nodes that no NodeName line has: n3, n4, x"
+    ):
+        read_slurm_nodes(path)

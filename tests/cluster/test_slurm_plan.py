@@ -1,0 +1,157 @@
+"""The compiled plan of `slurm-backfill` against the model of slurmctld, state by state, and its runs against recordings."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from forerun.cluster.engine.kernels import node_plan as npl
+from forerun.cluster.engine.kernels import slurm as sk
+from forerun.cluster.engine.record import Record
+from forerun.cluster.engine.run import run_rules
+from forerun.cluster.engine.slurm import SlurmRules, blank_queue, words_of
+from forerun.cluster.inputs.arrays import Cluster, JobLabels, Jobs
+from forerun.cluster.inputs.reach import WHOLE_NODE, Reach
+from forerun.cluster.inputs.setting import Setting
+from forerun.cluster.policies.slurm_backfill import SlurmBackfill
+
+from ..conftest import cases, shared_path
+from .slurm_reference import Job, Machine, Ran, Running, State, alike, plan, read_run, read_trace
+
+HERE = Path(__file__).parent / "slurm"
+KEPT = sorted(path.name.removesuffix(".trace.tsv") for path in HERE.glob("*.trace.tsv"))
+
+Starts = set[tuple[str, frozenset[int]]]
+
+
+def compiled(state: State, policy: SlurmBackfill) -> Starts:
+    """What the compiled plan starts in a state; nodes are numbered from 1."""
+    jobs = (*(one.job for one in state.running), *state.waiting)
+    size = np.array([state.machine.gpus[node] for node in sorted(state.machine.gpus)], np.int64)
+    count = len(jobs)
+    wide, asked, limit_s = (
+        np.array([getattr(job, name) for job in jobs], np.int64) for name in ("nodes", "gpus", "limit_s")
+    )
+    each = np.where([job.exclusive for job in jobs], WHOLE_NODE, asked)
+    none = np.zeros(count, np.int64)
+    reach = Reach(np.ones((1, len(size)), np.bool_), none, wide, each, none)
+    queue = blank_queue(size, reach, wide * asked, limit_s.astype(np.float64), (), tested=500, capacity=0)
+    for at, one in enumerate(state.running):
+        queue.nodes.chosen[:] = words_of(np.isin(np.arange(len(size)) + 1, list(one.nodes))[None, :])[0]
+        sk.start(queue, policy.terms(), at, one.start_s)
+    running = len(state.running)
+    queue.waiting[: count - running] = np.arange(running, count)
+    queue.meta[sk.WAITING] = count - running
+    queue.clock[sk.PLAN_S] = state.now_s
+    queue.nodes.meta[npl.STARTS] = 0
+    sk.decide(queue, policy.terms(), state.now_s, False)
+    nodes = queue.nodes
+    starts = nodes.starts[: nodes.meta[npl.STARTS]].tolist()
+    seats = [
+        nodes.seat_node[nodes.seat_first[at] : nodes.seat_first[at] + nodes.seat_count[at]] for at in starts
+    ]
+    return {(jobs[at].id, frozenset((on + 1).tolist())) for at, on in zip(starts, seats, strict=True)}
+
+
+def modelled(state: State) -> Starts:
+    return {(one.job.id, one.nodes) for one in plan(state).starts}
+
+
+@pytest.mark.parametrize("name", KEPT)
+def test_printed_states_are_decided_alike(name: str) -> None:
+    jobs = {job.id: job for job in read_trace(HERE / f"{name}.trace.tsv")}
+    for now_s, waiting, running, starts, _ in json.loads((HERE / f"{name}.plans.json").read_text()):
+        on = tuple(Running(jobs[job], start_s, frozenset(nodes)) for job, start_s, nodes in running)
+        machine = Machine(dict.fromkeys(range(1, 5), 8))
+        state = State(now_s, machine, tuple(jobs[job] for job in waiting), on)
+        assert compiled(state, SlurmBackfill()) == {(job, frozenset(nodes)) for job, nodes in starts}, now_s
+
+
+def drawn(draw: random.Random) -> tuple[State, SlurmBackfill]:
+    """Up to seventy nodes with jobs on some of them, and up to forty that wait."""
+    gpus = {node: draw.choice((4, 8)) for node in range(1, draw.choice((3, 6, 70)))}
+    interval_s, resolution_s = 30, draw.choice((1, 60, 300))
+    window_s, now_s = draw.choice((7_200, 86_400)), 100_000 + draw.randrange(600)
+    machine = Machine(gpus, (), interval_s, resolution_s, window_s)
+    free, running = dict(gpus), list[Running]()
+
+    def job(name: str) -> Job:
+        wide = draw.choice((1, 1, 1, 2, min(4, len(gpus))))
+        limit_s = 60 * draw.choice((1, 5, 20, 45, 90, 300, 1_000, 2_000))
+        return Job(name, 0.0, 1.0, wide, draw.choice((1, 2, 4)), limit_s, draw.random() < 0.2)
+
+    for number in range(draw.randrange(3 * len(gpus))):
+        one = job(f"r{number}")
+        share = {node: gpus[node] if one.exclusive else one.gpus for node in gpus}
+        open_nodes = [node for node in gpus if free[node] >= share[node]]
+        if len(open_nodes) >= one.nodes:
+            on = frozenset(draw.sample(open_nodes, one.nodes))
+            for node in on:
+                free[node] -= share[node]
+            running.append(Running(one, now_s - draw.randrange(one.limit_s), on))
+    waiting = tuple(job(f"w{number}") for number in range(draw.randrange(1, 40)))
+    policy = SlurmBackfill(bf_resolution_s=float(resolution_s), bf_window_s=float(window_s))
+    return State(now_s, machine, waiting, tuple(running)), policy
+
+
+def test_drawn_states_are_decided_alike() -> None:
+    draw, started = random.Random(3), 0
+    for _ in range(cases(150, 2_000)):
+        state, policy = drawn(draw)
+        found = compiled(state, policy)
+        assert found == modelled(state), state
+        started += len(found)
+    assert started > 150
+
+
+def played(jobs: Sequence[Job], nodes: int) -> dict[str, Ran]:
+    """A whole run on nodes of eight GPUs."""
+    labels = JobLabels.of(
+        len(jobs), nodes=[job.nodes for job in jobs], exclusive=[job.exclusive for job in jobs]
+    )
+    made = Jobs.of(
+        [round(2 * job.submit_s) // 2 for job in jobs],
+        [job.nodes * job.gpus for job in jobs],
+        [round(min(job.duration_s, job.limit_s + 30)) for job in jobs],
+        id=[job.id for job in jobs],
+        requested_s=[job.limit_s for job in jobs],
+        labels=labels,
+    )
+    setting = Setting(made, Cluster.uniform(1, nodes, 8), None, 60)
+    record, policy = Record(setting), SlurmBackfill()
+    run_rules(SlurmRules(setting, record, policy.terms(), policy.order))
+    on = {
+        row: frozenset(1 + gpu // 8 for first, count in runs for gpu in range(first, first + count))
+        for (row, _), runs in record.places.items()
+    }
+    return {
+        job.id: Ran(record.first_start_s[row], record.end_s[row], on[row]) for row, job in enumerate(jobs)
+    }
+
+
+def test_recorded_micro_runs() -> None:
+    """Of all jobs that waited, at least 95 % start in the same cycle."""
+    same = waited = 0.0
+    for kind in ("whole", "shared"):
+        for number in range(1, 9):
+            name = f"micro-{kind}{number}"
+            jobs = read_trace(shared_path("golden", "slurm", f"{name}.trace.tsv"))
+            ran = read_run(shared_path("golden", "slurm", f"{name}.bf4.tsv"))
+            mine = played(jobs, 4)
+            late = [job for job in jobs if max(ran[job.id].start_s, mine[job.id].start_s) - job.submit_s > 34]
+            same += sum(abs(ran[job.id].start_s - mine[job.id].start_s) <= 34 for job in late)
+            waited += len(late)
+    assert same / waited >= 0.95
+
+
+@pytest.mark.parametrize(("trace", "nodes"), [("w1", 16), ("w2", 8), ("w3", 8)])
+def test_recorded_traces(trace: str, nodes: int) -> None:
+    """Mean waits within 7 % of slurmctld's. On w1 and w3 it is as far from itself where it plans at other seconds."""
+    jobs = read_trace(shared_path("tools", "slurm-lockstep", "traces", f"{trace}.tsv"))
+    ran = read_run(shared_path("golden", "slurm", f"{trace}-bf{nodes}.tsv"))
+    assert abs(alike(jobs, played(jobs, nodes), ran).mean_wait_off) <= 0.07
