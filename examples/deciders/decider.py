@@ -1,4 +1,4 @@
-"""First come, first served, in a program of its own; docs/cluster/deciders.md has the protocol.
+"""First come, first served, in a program of its own; README.md has the protocol.
 
 forerun simulate scenario.yaml --decider -- python3 examples/deciders/decider.py
 """

@@ -401,7 +401,7 @@ def test_a_program_is_compared_with_policies(scenario: Any, tmp_path: Path) -> N
 
 def test_the_page_shows_lines_of_the_protocol(scenario: Any, tmp_path: Path) -> None:
     """Its answers can be read, and its lines of ours have keys that are written."""
-    page = (ROOT / "docs" / "cluster" / "deciders.md").read_text()
+    page = (ROOT / "examples" / "deciders" / "README.md").read_text()
     hello, greeting, view, answer = re.findall(r"^```json\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
     assert answered(greeting.encode(), Hello) == Hello(protocol=PROTOCOL)
     decision = json.loads(answer)

@@ -1,4 +1,4 @@
-"""Views and decisions as JSON lines: what another program is shown, and what it may answer (docs/cluster/deciders.md)."""
+"""Views and decisions as JSON lines: what another program is shown, and what it may answer (examples/deciders/README.md)."""
 
 from __future__ import annotations
 

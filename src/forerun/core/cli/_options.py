@@ -259,7 +259,7 @@ def decider_options(function: F) -> F:
             "--decider",
             "decides",
             is_flag=True,
-            help="PROGRAM decides in the place of the policy, in JSON lines (docs/cluster/deciders.md).",
+            help="PROGRAM decides in the place of the policy, in JSON lines (examples/deciders/README.md).",
         ),
     ):
         made = option(made)
