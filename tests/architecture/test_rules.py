@@ -144,8 +144,8 @@ CLOCKS = {
     "datetime.datetime.now",
     "time.time_ns",
 }
-#: parts of a slice that time real machines, or a user's command
-MEASURES = {"measure", "verbs"}
+#: parts of a slice that time real machines, a user's command, or another program's answers
+MEASURES = {"measure", "verbs", "decider", "processes.py"}
 
 
 def test_domains_do_not_look_at_the_clock(known: dict[str, Module]) -> None:
@@ -174,7 +174,9 @@ def test_every_domain_has_the_same_parts(path: Path) -> None:
     assert domain.policy_kinds and all(registry.names() for registry in domain.policy_kinds.values())
     for part in ("demo.yaml", "starter", "policies"):
         assert (path / part).exists(), f"the domain {path.name} has no {part}"
-    own = {"cluster": {"decider"}, "serving": {"llm"}, "spot": {"reserved"}}.get(path.name, set())
+    own = {"cluster": {"decider", "processes"}, "serving": {"llm"}, "spot": {"reserved"}}.get(
+        path.name, set()
+    )
     parts = {entry.stem for entry in path.iterdir() if entry.name not in ("__init__.py", "__pycache__")}
     parts = {part for part in parts if not part.startswith("demo")}
     assert parts <= PARTS | own and parts >= PARTS - OPTIONAL_PARTS, f"{path.name}: {sorted(parts ^ PARTS)}"
