@@ -188,6 +188,6 @@ def test_partitions_bound_their_jobs_without_another_file(tmp_path: Path, policy
 def test_a_partition_of_unknown_nodes_is_refused(tmp_path: Path) -> None:
     path = written(tmp_path, "NodeName=n[1-2] Gres=gpu:8\nPartitionName=main Nodes=n[1-4],x\n")
     with pytest.raises(
-        ScenarioError, match=r"slurm\.conf:2: names nodes that no NodeName line has: n3, n4, x"
+        ScenarioError, match=r"slurm\.conf:2: partition main names nodes that no NodeName line has: n3, n4, x"
     ):
         read_slurm_nodes(path)

@@ -81,19 +81,16 @@ BAD: dict[str, Case] = {
     "a partition names nodes that there are not": Case(
         r"slurm\.conf:3: .*gpu.* n3",
         conf=CONF.replace("Nodes=n[1-2]", "Nodes=n[1-3]"),
-        wrong="the nodes are left out without a word",
     ),
     "nodes in no partition": Case(
         r"n3.* partition|partition.* n3",
         code=0,
         conf=CONF.replace("NodeName=n[1-2]", "NodeName=n[1-3]"),
-        wrong="their GPUs are everybody's",
     ),
     "a job for a partition that there is not": Case(
         r"sacct\.txt:5: .*'old'",
         code=None,
         log=LOG + job(4, 4, 4, 5, partition="old"),
-        wrong="it shares the cluster with all others",
     ),
     "more GPUs in use than there are": Case(
         r"16 .*8 .*2025-03-03T01:00",
@@ -151,7 +148,6 @@ BAD: dict[str, Case] = {
     "preemption in a circle": Case(
         r"qos\.txt.*(low.*high|high.*low)",
         site={"qos.txt": "Name|Priority|Preempt\nlow|0|high\nhigh|10|low\n"},
-        wrong="preemption is noted as not simulated, and the circle is not seen",
     ),
     "an empty log": Case(r"sacct\.txt: contains no rows of data", log=HEAD),
 }
@@ -185,7 +181,6 @@ ORDINARY: dict[str, Case] = {
         r"n3",
         0,
         conf=CONF + "NodeName=n3 Gres=gpu:a100:4 State=DRAIN\nPartitionName=more Nodes=n3\n",
-        wrong="its GPUs count",
     ),
     "a partition that is down": Case(
         r"gpu.*DOWN",
@@ -256,7 +251,6 @@ ORDINARY: dict[str, Case] = {
             "res.txt": "Cluster|Name|TRES|TimeStart|TimeEnd|UnusedWall\n"
             "site|day|cpu=128|2025-03-03T06:00:00|2025-03-03T08:00:00|0\n"
         },
-        wrong="they are taken for qualities of service, for the column Name",
     ),
     "when nodes were away": Case(
         "",
@@ -283,7 +277,6 @@ ORDINARY: dict[str, Case] = {
         conf=CONF + "NodeName=m1 Gres=gpu:h100:8\nPartitionName=big Nodes=m1\n",
         site={"res.txt": RES},
         never="maintenance needs",
-        wrong="the whole site is refused",
     ),
 }
 

@@ -295,11 +295,13 @@ class Cluster:
     groups : the nodes; they are numbered in this order, and their GPUs likewise.
     switches : number of racks (default: one).
     partitions : the numbers of the nodes of each partition, by its name (default: every job may use all nodes).
+    notes : what its file says of other nodes, for the result (default: nothing).
     """
 
     groups: tuple[NodeGroup, ...]
     switches: int = 1
     partitions: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
 
     @classmethod
     def uniform(cls, switches: int, nodes_per_switch: int, gpus_per_node: int, gpu_type: str = "") -> Cluster:

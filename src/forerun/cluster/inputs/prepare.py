@@ -487,8 +487,12 @@ def _outages_of(
         return (), (
             f"not simulated: {count} windows of maintenance; {name} does not plan by requested times",
         )
-    if len(set(cluster.node_types())) > 1:
-        raise ScenarioError.at("$.machines.site", "maintenance needs a cluster whose GPUs are of one type")
+    types = tuple(dict.fromkeys(cluster.node_types()))
+    if len(types) > 1 and not all(one.nodes for one in site.outages):
+        raise ScenarioError.at(
+            "$.machines.site", "maintenance of GPUs of several types needs a slurm.conf that names the nodes"
+        )
+    size, node_types = cluster.node_gpus(), cluster.node_types()
     until_s = float(jobs.submit_s.max(initial=0))
     names = () if limits is None else limits.names
     windows = tuple(
@@ -498,6 +502,11 @@ def _outages_of(
             one.gpus,
             0.0,
             tuple((group, one.of_rules[name]) for group, name in enumerate(names) if name in one.of_rules),
+            one.nodes,
+            tuple(
+                sum(int(size[node]) for node in one.nodes if node_types[node] == gpu_type)
+                for gpu_type in types[: len(types) if len(types) > 1 else 0]
+            ),
         )
         for one in site.outages
         if one.to_s > table.origin_s and one.from_s - table.origin_s <= until_s
@@ -794,6 +803,19 @@ def _log_notes(table: JobTable, cluster: Cluster, *, apart: bool) -> list[str]:
         mean_s = float(labels.eligible_after_s.sum() / later)
         when = f"{mean_s:,.0f} s after their submission in the mean"
         notes.append(f"{later} of {len(table)} jobs arrive when they become eligible, {when}")
+    notes += cluster.notes
+    if cluster.partitions and labels is not None:
+        rows = [
+            row
+            for row, names in enumerate(labels.partition)
+            if names and not cluster.partitions.keys() & set(names.split(","))
+        ]
+        if rows:
+            unknown = sorted({labels.partition[row] for row in rows})
+            notes.append(
+                f"{table.place(rows[0])}: partition {unknown[0]!r} is not in the configuration; {len(rows)} jobs of "
+                f"{', '.join(map(repr, unknown[:3]))} may use any node"
+            )
     if not table.read_as:
         return notes
     notes.append(

@@ -22,6 +22,7 @@ class Window:
     announced_s : when schedulers learn of it.
     of_groups : (group, GPUs) of the limits that are planned by, how many of these GPUs are within each (default: none).
     nodes : the numbers of the nodes that are out (default: not said).
+    of_types : GPUs by the number of their type, where there are several (default: all are of the first).
     """
 
     from_s: float
@@ -30,6 +31,7 @@ class Window:
     announced_s: float
     of_groups: tuple[tuple[int, int], ...] = ()
     nodes: tuple[int, ...] = ()
+    of_types: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

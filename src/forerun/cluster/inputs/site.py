@@ -36,6 +36,7 @@ class Outage:
     name : of the reservation.
     from_s, to_s : seconds since 1970, on the clock of the file.
     gpus : how many.
+    nodes : the numbers of the nodes that are out (default: no file names them).
     of_rules : how many of them are within what a rule limits, by the rule's name; as those of a partition's nodes.
     """
 
@@ -44,6 +45,7 @@ class Outage:
     to_s: float
     gpus: int
     of_rules: Mapping[str, int] = field(default_factory=dict)
+    nodes: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

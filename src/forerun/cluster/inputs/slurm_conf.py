@@ -2,7 +2,7 @@
 
 Format: the manual page of slurm.conf. Parameter names are case-insensitive, `#` begins a comment, a backslash at the end
 of a line continues it, a line `NodeName=DEFAULT` sets what later lines leave out, and `gpu[01-16,20]` is seventeen names.
-Nodes that are DOWN or reserved for the FUTURE, and nodes without GPUs, are left out.
+Nodes that are DOWN, drained, failing or reserved for the FUTURE, and nodes without GPUs, are left out.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ MOST_BYTES: Final = 16 * 1024 * 1024
 #: Include within Include
 MOST_DEPTH: Final = 8
 #: initial states of nodes that run no jobs
-_AWAY: Final = ("down", "future")
+_AWAY: Final = ("down", "drain", "fail", "future")
 _COMMENT: Final = re.compile(r"(?<!\\)#.*")
 #: the scheduler, and parameters of job priorities
 _PRIORITY: Final = ("priority", "fairsharedampeningfactor", "schedulertype")
@@ -194,6 +194,12 @@ def node_names(text: str, most_nodes: int) -> list[str]:
     return [name for name in names if name]
 
 
+def named(names: Sequence[str]) -> str:
+    """The first names of a list, and how many there are more."""
+    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+    return ", ".join(names[:3]) + more
+
+
 def _numbers(text: str, most_nodes: int) -> Sequence[str]:
     """`01-03,7` as 01, 02, 03, 7."""
     numbers: list[str] = []
@@ -306,6 +312,7 @@ def read_slurm_nodes(
     groups: list[NodeGroup] = []
     node_gpus: dict[str, int] = {}
     known: dict[str, str] = {}
+    away: list[str] = []
     for line in read.nodes:
         names = read.names(line.where, line.says["nodename"])
         twice = next((name for name in names if name in known), "")
@@ -320,7 +327,9 @@ def read_slurm_nodes(
         mine = [name for name in names if members is None or name in members]
         count = len(mine)
         gpus, given = read.gpus(line)
-        if count and gpus and not line.says.get("state", "").lower().startswith(_AWAY):
+        if line.says.get("state", "").lower().startswith(_AWAY):
+            away += mine if gpus else []
+        elif count and gpus:
             same = not given or given.lower() == gpu_type.lower()
             groups.append(NodeGroup(line.says["nodename"], count, gpus, gpu_type if same else given))
             node_gpus |= dict.fromkeys(mine, gpus)
@@ -343,9 +352,16 @@ def read_slurm_nodes(
         theirs = number.keys() if there is None else there & number.keys()
         partitions[name] = tuple(sorted(number[node] for node in theirs))
         if there and (unknown := sorted(there - known.keys())):
-            more = f" and {len(unknown) - 3} more" if len(unknown) > 3 else ""
-            what = f"names nodes that no NodeName line has: {', '.join(unknown[:3])}{more}"
+            what = f"partition {name} names nodes that no NodeName line has: {named(unknown)}"
             read.problems.append(Problem(line.where, what))
     if read.problems:
         raise ScenarioError(*dict.fromkeys(read.problems))
-    return replace(cluster_of(groups), partitions=partitions), node_gpus
+    alone = sorted(
+        number.keys() - {name for name in number if any(number[name] in mine for mine in partitions.values())}
+    )
+    notes = [
+        f"{path.name}: left out, as they are down, drained, failing or of the future: {named(away)}"
+    ] * bool(away)
+    if partitions and alone and not partition:
+        notes.append(f"{path.name}: in no partition, and only for jobs without one: {named(alone)}")
+    return replace(cluster_of(groups), partitions=partitions, notes=tuple(notes)), node_gpus

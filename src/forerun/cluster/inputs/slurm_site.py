@@ -153,6 +153,10 @@ class SlurmSite:
         header = first.split("|")
         if "Account" in header and "User" in header:
             self._associations(path.name, self._table(path.name, lines))
+        elif "TimeStart" in header and "Name" in header:
+            self.complain(
+                path.name, "is what sacctmgr show reservation prints; give what scontrol show res prints"
+            )
         elif "Name" in header and len(header) > 1:
             self._qualities(path.name, self._table(path.name, lines))
         elif first.startswith("ReservationName="):
@@ -231,6 +235,21 @@ class SlurmSite:
                 if blocks:
                     blocks[-1][1][name] = value
         return [Block(where, says[key], _set(says)) for where, says in blocks]
+
+    def reject_circles(self) -> None:
+        """Complain of qualities of service that may preempt each other, directly or by others between them."""
+        below = {one.name: set(one.says.get("Preempt", "").split(",")) - {""} for one in self.qos}
+        for one in self.qos:
+            reached, fresh = set[str](), below[one.name]
+            while fresh:
+                reached |= fresh
+                fresh = set().union(*(below.get(name, set()) for name in fresh)) - reached
+            if one.name in reached:
+                others = ", ".join(sorted(below[one.name]))
+                self.complain(
+                    f"{one.where}:Preempt", f"QOS {one.name} preempts {others}, which may preempt it in turn"
+                )
+                return
 
     def whole(self, where: str, name: str, text: str) -> int:
         """A whole number of a cell; 0 after a complaint."""
@@ -332,6 +351,7 @@ def read_slurm_site(
     for path in paths:
         site.read(path)
     made = _Made(site, cluster, node_gpus)
+    site.reject_circles()
     for qos in site.qos:
         made.of_qos(qos, {"qos": frozenset({qos.name})}, _rank(qos))
     for partition in site.partitions:
@@ -444,7 +464,11 @@ class _Made:
             for partition in self.read.partitions
             if (theirs := self._nodes_of(partition)) & mine
         }
-        self.outages += [Outage(one.name, begin_s, end_s, gpus, of_rules) for begin_s, end_s in times if gpus]
+        number = {name: at for at, name in enumerate(self.node_gpus or ())}
+        nodes = tuple(sorted(number[name] for name in mine))
+        self.outages += [
+            Outage(one.name, begin_s, end_s, gpus, of_rules, nodes) for begin_s, end_s in times if gpus
+        ]
 
     def _gpus_of(self, one: Block, count: str) -> int:
         """The GPUs of the nodes of a reservation or partition, of those that count."""

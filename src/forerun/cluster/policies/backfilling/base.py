@@ -390,8 +390,9 @@ class BackfillScheduler:
         profiles = [FreeProfile(view.now_s, int(size), grid_s) for size in view.type_total]
         ends_s = view.changed_s + view.requested_s
         ends_s = np.where(ends_s > view.now_s, ends_s, view.now_s + self.policy.grace_s)
-        for window in view.windows:  # of a cluster with one type
-            profiles[0].take(max(view.now_s, window.from_s), window.to_s, window.gpus)
+        for window in view.windows:
+            for profile, gpus in zip(profiles, window.of_types or (window.gpus,), strict=False):
+                profile.take(max(view.now_s, window.from_s), window.to_s, gpus)
             for group, gpus in window.of_groups:
                 if group in groups:
                     groups[group].take(max(view.now_s, window.from_s), window.to_s, gpus)
