@@ -35,7 +35,7 @@ from forerun.core.scenario.spec import Input, file_digest, to_data
 from forerun.core.scenario.text import Document
 from forerun.core.scenarios import build
 
-#: seconds that an answer may take, where nobody says
+#: seconds that an answer may take, where the command line does not say
 ANSWER_S: Final = 60.0
 
 

@@ -56,7 +56,7 @@ class Process:
             )  # fmt: skip
         except OSError as error:
             raise Fault(f"cannot be started: {error.strerror or error}") from None
-        #: ends everything that was started; also called where nobody closes this
+        #: ends everything that was started; also called where this is not closed
         self._end = weakref.finalize(self, _end, self._process, mark)
         if sys.platform == "linux":
             import resource

@@ -103,8 +103,8 @@ def blank_queue(
         slot_s=np.zeros((pools, slots)),
         slot_busy=np.zeros((pools, slots, words), np.int64),
         later_free=size.copy(),
-        room=np.zeros(words, np.int64),
-        there=np.zeros(words, np.int64),
+        usable=np.zeros(words, np.int64),
+        ready=np.zeros(words, np.int64),
         chosen=np.zeros(words, np.int64),
         meta=np.zeros(npl.META, np.int64),
     )

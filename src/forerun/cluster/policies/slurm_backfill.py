@@ -24,7 +24,7 @@ class SlurmBackfill(BackfillPolicy, tag="slurm-backfill", frozen=True, kw_only=T
     """The first in the queue start as they fit; at most every `bf_interval` a plan made from nothing lets others start, too.
 
     The plan looks at the first `bf_max_job_test` waiting jobs in order. It starts those whose turn is now, and names the
-    nodes that each of the others waits for, whole: from its planned start on nobody else may use them. The next plan knows
+    nodes that each of the others waits for, whole: from its planned start on no other job may use them. The next plan knows
     nothing of it: unlike those of `conservative`, its promises can be broken. At arrivals and ends jobs start in order until
     the first of each partition that does not fit. A job takes the shortest run of consecutive nodes that is long enough.
 

@@ -2,7 +2,7 @@
 
 Sets of nodes are rows of 64-bit words. A plan is made from nothing: jobs are looked at in their order, and each takes the
 first instant at which enough of its nodes are there for its whole request, beside those that jobs before it wait for. The
-nodes of a job that waits are named and whole: from its planned start on nobody else may use them.
+nodes of a job that waits are named and whole: from its planned start on no other job may use them.
 
 The rules are those that an unmodified slurmctld 22.05 was seen to follow; tests/cluster/slurm_reference.py says how.
 """
@@ -57,7 +57,7 @@ class Nodes(NamedTuple):
     slot_s, slot_busy : float64[pools, slots] and int64[pools, slots, words], these instants, and the nodes that are taken or
         waited for from each on.
     later_free : int64[nodes], GPUs free after some ends.
-    room, there, chosen : int64[words], scratch.
+    usable, ready, chosen : int64[words], scratch.
     meta : counters, see above.
     """
 
@@ -87,8 +87,8 @@ class Nodes(NamedTuple):
     slot_s: F64
     slot_busy: I64
     later_free: I64
-    room: I64
-    there: I64
+    usable: I64
+    ready: I64
     chosen: I64
     meta: I64
 
@@ -123,18 +123,18 @@ def _level(each: int, levels: I64) -> int:
 
 
 @kernel(allocates=False)
-def _enough(nodes: I64, room: I64, from_word: int, to_word: int, count: int) -> bool:
+def _enough(nodes: I64, usable: I64, from_word: int, to_word: int, count: int) -> bool:
     """Whether so many nodes are in both sets, which have some in these words only."""
     there = 0
     for word in range(from_word, to_word):
-        there += _ones(nodes[word] & room[word])
+        there += _ones(nodes[word] & usable[word])
         if there >= count:
             return True
     return False
 
 
 @kernel(allocates=False)
-def _choose(nodes: I64, room: I64, from_word: int, to_word: int, count: int, chosen: I64) -> None:
+def _choose(nodes: I64, usable: I64, from_word: int, to_word: int, count: int, chosen: I64) -> None:
     """Choose so many of the nodes that are in both sets; there are enough of them in these words.
 
     They are consecutive where that is possible: the first of the shortest run that is long enough. Else the longest run is
@@ -146,7 +146,7 @@ def _choose(nodes: I64, room: I64, from_word: int, to_word: int, count: int, cho
         best_at, best, at = -1, 0, from_word << 6
         while at < last:
             word, bit = at >> 6, at & 63
-            left = ((nodes[word] & room[word] & ~chosen[word]) >> bit) & _low(64 - bit)
+            left = ((nodes[word] & usable[word] & ~chosen[word]) >> bit) & _low(64 - bit)
             if left == 0:
                 at = (word + 1) << 6
                 continue
@@ -154,7 +154,7 @@ def _choose(nodes: I64, room: I64, from_word: int, to_word: int, count: int, cho
             begin = at
             while at < last:
                 word, bit = at >> 6, at & 63
-                gaps = ~((nodes[word] & room[word] & ~chosen[word]) >> bit) & _low(64 - bit)
+                gaps = ~((nodes[word] & usable[word] & ~chosen[word]) >> bit) & _low(64 - bit)
                 run = 64 - bit if gaps == 0 else _ones((gaps & -gaps) - 1)
                 at += run
                 if bit + run < 64:
@@ -255,7 +255,7 @@ def take_back(s: Nodes, job: int) -> None:
 
 @kernel(allocates=False)
 def compact(s: Nodes) -> None:
-    """Make room in `seat_node`: only the nodes of running jobs stay."""
+    """Make space in `seat_node`: only the nodes of running jobs stay."""
     meta = s.meta
     # by place, so that nothing is overwritten before it moves
     into, at = 0, 0
@@ -285,14 +285,14 @@ def may_start(s: Nodes, job: int) -> bool:
 
 @kernel(allocates=False)
 def starts_at_once(s: Nodes, job: int) -> bool:
-    """Whether enough nodes are there for a job beside `room`, those that it may not use; then they are chosen."""
+    """Whether enough of the nodes in `usable` are there for a job; then they are chosen."""
     kind = s.kind[job]
     from_word, to_word, level = s.from_word[kind], s.to_word[kind], _level(s.each[job], s.levels)
     for word in range(from_word, to_word):
-        s.room[word] = s.reach[kind, word] & ~s.room[word]
-    if not _enough(s.levels[level], s.room, from_word, to_word, s.wide[job]):
+        s.usable[word] &= s.reach[kind, word]
+    if not _enough(s.levels[level], s.usable, from_word, to_word, s.wide[job]):
         return False
-    _choose(s.levels[level], s.room, from_word, to_word, s.wide[job], s.chosen)
+    _choose(s.levels[level], s.usable, from_word, to_word, s.wide[job], s.chosen)
     return True
 
 
@@ -345,24 +345,24 @@ def floor_s(at_s: float, resolution_s: float) -> float:
 
 @kernel(allocates=False)
 def earliest(s: Nodes, job: int, now: float) -> float:
-    """When nodes in `room` are there for a job, as running jobs end; they are chosen. Infinite: never.
+    """When nodes in `usable` are there for a job, as running jobs end; they are chosen. Infinite: never.
 
     Now, if it fits now. Else running jobs end by their requests, one after another, and the job is tried after
     each group of ends, never inside one; it starts with the last end of its group. A group goes on as long as the next end
     of any running job, also of one on other nodes, lies within a span. The span is counted from the first end that frees a
-    node in the room, rounded up to a multiple of `GROUP_S`; it is this long at first, and doubles after a group until the
+    node in the usable, rounded up to a multiple of `GROUP_S`; it is this long at first, and doubles after a group until the
     next end lies within it.
     """
     kind, wide, each = s.kind[job], s.wide[job], s.each[job]
     from_word, to_word, pool = s.from_word[kind], s.to_word[kind], s.pool[kind]
     level = s.levels[_level(each, s.levels)]
-    if _enough(level, s.room, from_word, to_word, wide):
-        _choose(level, s.room, from_word, to_word, wide, s.chosen)
+    if _enough(level, s.usable, from_word, to_word, wide):
+        _choose(level, s.usable, from_word, to_word, wide, s.chosen)
         return now
     missing = wide
     for word in range(from_word, to_word):
-        s.there[word] = level[word] & s.room[word]
-        missing -= _ones(s.there[word])
+        s.ready[word] = level[word] & s.usable[word]
+        missing -= _ones(s.ready[word])
     for node in range(from_word << 6, min(to_word << 6, len(s.size))):
         s.later_free[node] = s.free[node]
     origin, span, last = np.inf, GROUP_S, -np.inf
@@ -372,12 +372,12 @@ def earliest(s: Nodes, job: int, now: float) -> float:
         for seat in range(s.seat_first[run], s.seat_first[run] + s.seat_count[run]):
             node = s.seat_node[seat]
             word, bit = node >> 6, 1 << (node & 63)
-            if s.room[word] & bit:
+            if s.usable[word] & bit:
                 frees = True
                 s.later_free[node] += _on_seat(s, run, seat)
                 wanted = s.size[node] if each == WHOLE else each
-                if not s.there[word] & bit and s.later_free[node] >= wanted:
-                    s.there[word] |= bit
+                if not s.ready[word] & bit and s.later_free[node] >= wanted:
+                    s.ready[word] |= bit
                     missing -= 1
         if not frees:
             continue
@@ -393,7 +393,7 @@ def earliest(s: Nodes, job: int, now: float) -> float:
             span *= 2.0
     if missing > 0 or origin == np.inf:
         return np.inf
-    _choose(s.there, s.room, from_word, to_word, wide, s.chosen)
+    _choose(s.ready, s.usable, from_word, to_word, wide, s.chosen)
     return max(last, now + 1.0)  # whoever has outlived its request still has its nodes
 
 
@@ -401,19 +401,19 @@ def earliest(s: Nodes, job: int, now: float) -> float:
 def plan_job(s: Nodes, job: int, now: float, resolution_s: float) -> bool:
     """Plan a job: choose its nodes and say whether it starts now; else let it wait for them, if there is an instant for it.
 
-    An attempt at an instant may use the nodes for which nobody waits from then until the job's end; whoever waits from that
+    An attempt at an instant may use the nodes for which no job waits from then until the job's end; whoever waits from that
     very end on is in the way, too. The next instant is the first at which a node comes back, if the job would start after
-    it, and the job's own start, if somebody who waits is in the way of its run from there.
+    it, and the job's own start, if a job that waits is in the way of its run from there.
     """
     kind, request = s.kind[job], s.request[job]
     pool, from_word, to_word = s.pool[kind], s.from_word[kind], s.to_word[kind]
     begin = now
     while True:
         end = floor_s(begin + request, resolution_s)
-        _leave_room(s, kind, begin, end)
+        _leave_usable(s, kind, begin, end)
         change = _comes_back(s, pool, begin, end)
         start = freed = np.inf
-        if _enough(s.reach[kind], s.room, from_word, to_word, s.wide[job]):
+        if _enough(s.reach[kind], s.usable, from_word, to_word, s.wide[job]):
             freed = earliest(s, job, now)
             start = max(freed, begin)
         if start == np.inf or start > change:
@@ -437,18 +437,18 @@ def plan_job(s: Nodes, job: int, now: float, resolution_s: float) -> bool:
 
 
 @kernel(allocates=False)
-def _leave_room(s: Nodes, kind: int, begin: float, end: float) -> None:
-    """Let `room` be the nodes of a class for which nobody waits between two instants, both included."""
+def _leave_usable(s: Nodes, kind: int, begin: float, end: float) -> None:
+    """Let `usable` be the nodes of a class for which no job waits between two instants, both included."""
     pool, from_word, to_word = s.pool[kind], s.from_word[kind], s.to_word[kind]
     for word in range(from_word, to_word):
-        s.room[word] = s.reach[kind, word]
+        s.usable[word] = s.reach[kind, word]
     count = s.slots[pool]
     for at in range(count):
         if s.slot_s[pool, at] > end:
             break
         if at + 1 == count or s.slot_s[pool, at + 1] > begin:
             for word in range(from_word, to_word):
-                s.room[word] &= ~s.slot_busy[pool, at, word]
+                s.usable[word] &= ~s.slot_busy[pool, at, word]
 
 
 @kernel(allocates=False)
@@ -476,7 +476,7 @@ def _comes_back(s: Nodes, pool: int, begin: float, end: float) -> float:
 
 @kernel(allocates=False)
 def _is_free(s: Nodes, kind: int, begin: float, end: float) -> bool:
-    """Whether nobody waits for any of the chosen nodes between two instants."""
+    """Whether no job waits for any of the chosen nodes between two instants."""
     pool, count = s.pool[kind], s.slots[s.pool[kind]]
     for at in range(count):
         if s.slot_s[pool, at] >= end:

@@ -191,7 +191,7 @@ def advance(q: Queue, terms: Terms, until_s: float) -> float:
         before = meta[LOGGED]
         decide(q, terms, now, news)
         if not news and meta[LOGGED] == before:
-            continue  # a plan that starts nobody
+            continue  # a plan that starts no job
         q.event_time[meta[EVENTS]] = now
         q.event_pending[meta[EVENTS]] = meta[WAITING]
         meta[EVENTS] += 1
@@ -320,7 +320,7 @@ def decide(q: Queue, terms: Terms, now: float, news: bool) -> None:
     for at in range(meta[WAITING]):
         job = q.waiting[at]
         if news and q.held_up[q.line[job]] != now and fits(q.limits, job, q.gpus[job]):
-            close(q, now, now + s.request[job])
+            leave_open(q, now, now + s.request[job])
             if npl.starts_at_once(s, job):
                 start(q, terms, job, now)
                 continue
@@ -377,17 +377,18 @@ def last_that_may(q: Queue, terms: Terms) -> int:
 
 
 @kernel(allocates=False)
-def close(q: Queue, from_s: float, to_s: float) -> None:
-    """Let `room` be the nodes that are in maintenance at some time between two instants, as far as it is announced."""
-    npl.clear(q.nodes.room)
-    for window in range(len(q.window_from)):
-        if (
-            q.window_announced[window] <= from_s
-            and q.window_from[window] < to_s
-            and q.window_to[window] > from_s
-        ):
-            for word in range(len(q.nodes.room)):
-                q.nodes.room[word] |= q.window_nodes[window, word]
+def leave_open(q: Queue, from_s: float, to_s: float) -> None:
+    """Let `usable` be the nodes that are in no maintenance between two instants, as far as it is announced."""
+    usable = q.nodes.usable
+    for word in range(len(usable)):
+        usable[word] = -1
+        for window in range(len(q.window_from)):
+            if (
+                q.window_announced[window] <= from_s
+                and q.window_from[window] < to_s
+                and q.window_to[window] > from_s
+            ):
+                usable[word] &= ~q.window_nodes[window, word]
 
 
 @kernel(allocates=False)

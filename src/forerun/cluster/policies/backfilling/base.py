@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Annotated, ClassVar, Final
 
@@ -55,16 +54,6 @@ class BackfillPolicy(Allocator, frozen=True, kw_only=True, forbid_unknown_fields
         """How far away a start may be that a job is promised for one decision; 0: any."""
         return 0.0
 
-    @property
-    def resolution_s(self) -> float:
-        """The profile changes at multiples of so many seconds from now; 0: at any instant."""
-        return 0.0
-
-    @property
-    def compiles(self) -> bool:
-        """Whether the compiled queue decides as the scheduler does."""
-        return True
-
     def build(self, rng: np.random.Generator) -> Scheduler:
         """A scheduler that remembers its promises, if the policy keeps them."""
         return BackfillScheduler(self)
@@ -77,28 +66,18 @@ class FreeProfile:
     ----------
     now_s : from when.
     gpus : how many are free from then on, before anybody takes some.
-    resolution_s : whoever has GPUs has them for whole multiples of so many seconds from now (default 0: as long as said).
     """
 
-    def __init__(self, now_s: float, gpus: int, resolution_s: float = 0.0) -> None:
+    def __init__(self, now_s: float, gpus: int) -> None:
         self.times_s, self.free = [now_s], [gpus]
-        self.now_s, self.resolution_s = now_s, resolution_s
 
     def take(self, from_s: float, to_s: float, gpus: int) -> None:
         """Somebody has GPUs from one instant to another; a negative number gives them back."""
         if not from_s < to_s:
             return
-        if self.resolution_s:
-            from_s, to_s = self._on_grid(from_s, math.floor), self._on_grid(to_s, math.ceil)
         first = self._cut(from_s)
         for at in range(first, self._cut(to_s)):
             self.free[at] -= gpus
-
-    def _on_grid(self, at_s: float, rounded: Callable[[float], int]) -> float:
-        """A multiple of the resolution from now."""
-        if math.isinf(at_s):
-            return at_s
-        return self.now_s + self.resolution_s * rounded(round((at_s - self.now_s) / self.resolution_s, 9))
 
     def _cut(self, at_s: float) -> int:
         """Let a step begin at an instant; which one it is."""
@@ -301,14 +280,12 @@ class BackfillScheduler:
     ----------
     promised : by job, the promises that are kept; empty where each pass makes its own.
     ranking : the order, with what it remembers of the run.
-    in_order_only : whether the first job that does not start ends a pass (no).
     """
 
     def __init__(self, policy: BackfillPolicy) -> None:
         self.policy = policy
         self.promised: dict[int, Promise] = {}
         self.ranking = policy.order.build()
-        self.in_order_only = False
 
     def allocate(self, view: View) -> Allocation:
         """Let running jobs go on, and start what fits for its whole request beside them and beside promises."""
@@ -321,8 +298,7 @@ class BackfillScheduler:
         used = np.bincount(view.user, view.held, 0 if view.quota is None else len(view.quota) - 1)
         view.over_quota = np.zeros(view.count, np.int64)
         left, wake_s = self.policy.promises, math.inf
-        examined = len(waiting) if self.in_order_only else self.policy.examined or len(waiting)
-        stopped = False  # those behind are only asked for their quota and limits
+        examined = self.policy.examined or len(waiting)
         for place, at in enumerate(waiting):
             job, need = jobs[at], gpus[at]
             if view.quota is not None and used[view.user[at]] + need > view.quota[view.user[at]]:
@@ -337,23 +313,18 @@ class BackfillScheduler:
                 profiles.give_back(at, mine)
             if place >= examined and not self.policy.keeps_promises:
                 break
-            if not types_for or stopped:
+            if not types_for:
                 continue
             if mine is not None and mine.gpu_type not in types_for:
                 mine = None
             moves = place < examined or mine is None or mine.start_s == view.now_s
-            if (
-                not moves
-                or (mine is None and not self.policy.keeps_promises and not left)
-                or self.in_order_only
-            ):
+            if not moves or (mine is None and not self.policy.keeps_promises and not left):
                 best = profiles.at_once(at, types_for)
             else:
                 best = profiles.soonest(at, types_for)
             if mine is not None and (best is None or mine.start_s <= best.start_s):
                 best = mine
             if best is None:
-                stopped = self.in_order_only
                 continue
             if best.start_s == view.now_s:
                 given[at], types[at] = need, best.gpu_type
@@ -385,9 +356,8 @@ class BackfillScheduler:
             for job in view.job.tolist() if view.limits.planned else ():
                 for group in (group for of in planned_of for group in of[job] if group not in groups):
                     limit = int(view.limits.gpus[group])
-                    groups[group] = FreeProfile(view.now_s, limit, self.policy.resolution_s)
-        grid_s = self.policy.resolution_s
-        profiles = [FreeProfile(view.now_s, int(size), grid_s) for size in view.type_total]
+                    groups[group] = FreeProfile(view.now_s, limit)
+        profiles = [FreeProfile(view.now_s, int(size)) for size in view.type_total]
         ends_s = view.changed_s + view.requested_s
         ends_s = np.where(ends_s > view.now_s, ends_s, view.now_s + self.policy.grace_s)
         for window in view.windows:
