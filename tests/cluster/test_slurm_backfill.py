@@ -7,9 +7,9 @@ from dataclasses import replace
 import numpy as np
 
 from forerun.cluster.engine.allocator import AllocatorRules, Terms
+from forerun.cluster.engine.node_queue import NodeQueueRules
 from forerun.cluster.engine.record import Record
 from forerun.cluster.engine.run import rules_for, run_rules
-from forerun.cluster.engine.slurm import SlurmRules
 from forerun.cluster.inputs.arrays import Cluster, JobLabels, Jobs, NodeGroup
 from forerun.cluster.inputs.setting import Setting, Window
 from forerun.cluster.policies.conservative import Conservative
@@ -108,7 +108,7 @@ def drawn_policy(rng: np.random.Generator) -> SlurmBackfill:
 def run(made: Setting, policy: SlurmBackfill) -> Record:
     record = Record(made)
     rules = rules_for(policy, made, record, Terms(), 0)
-    assert isinstance(rules, SlurmRules)
+    assert isinstance(rules, NodeQueueRules)
     run_rules(rules)
     return record
 
@@ -132,7 +132,7 @@ def test_an_instant_at_a_time_or_in_one_go_is_the_same_run() -> None:
     for _ in range(20):
         made, policy = drawn_site(rng), drawn_policy(rng)
         at_once, stepwise = run(made, policy), Record(made)
-        run_rules(SlurmRules(made, stepwise, policy.terms(), policy.order), [lambda now_s: None])
+        run_rules(NodeQueueRules(made, stepwise, policy.terms(), policy.order), [lambda now_s: None])
         assert at_once.end_s.tolist() == stepwise.end_s.tolist()
         assert at_once.places == stepwise.places
 

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 from forerun.cluster.engine.kernels import node_plan as npl
-from forerun.cluster.engine.kernels import slurm as sk
+from forerun.cluster.engine.kernels import node_queue as nq
+from forerun.cluster.engine.node_queue import NodeQueueRules, blank_queue, words_of
 from forerun.cluster.engine.record import Record
 from forerun.cluster.engine.run import run_rules
-from forerun.cluster.engine.slurm import SlurmRules, blank_queue, words_of
 from forerun.cluster.inputs.arrays import Cluster, JobLabels, Jobs
 from forerun.cluster.inputs.reach import WHOLE_NODE, Reach
 from forerun.cluster.inputs.setting import Setting
@@ -43,13 +43,13 @@ def compiled(state: State, policy: SlurmBackfill) -> Starts:
     queue = blank_queue(size, reach, wide * asked, limit_s.astype(np.float64), (), tested=500, capacity=0)
     for at, one in enumerate(state.running):
         queue.nodes.chosen[:] = words_of(np.isin(np.arange(len(size)) + 1, list(one.nodes))[None, :])[0]
-        sk.start(queue, policy.terms(), at, one.start_s)
+        nq.start(queue, policy.terms(), at, one.start_s)
     running = len(state.running)
     queue.waiting[: count - running] = np.arange(running, count)
-    queue.meta[sk.WAITING] = count - running
-    queue.clock[sk.PLAN_S] = state.now_s
+    queue.meta[nq.WAITING] = count - running
+    queue.clock[nq.PLAN_S] = state.now_s
     queue.nodes.meta[npl.STARTS] = 0
-    sk.decide(queue, policy.terms(), state.now_s, False)
+    nq.decide(queue, policy.terms(), state.now_s, False)
     nodes = queue.nodes
     starts = nodes.starts[: nodes.meta[npl.STARTS]].tolist()
     seats = [
@@ -124,7 +124,7 @@ def played(jobs: Sequence[Job], nodes: int) -> dict[str, Ran]:
     )
     setting = Setting(made, Cluster.uniform(1, nodes, 8), None, 60)
     record, policy = Record(setting), SlurmBackfill()
-    run_rules(SlurmRules(setting, record, policy.terms(), policy.order))
+    run_rules(NodeQueueRules(setting, record, policy.terms(), policy.order))
     on = {
         row: frozenset(1 + gpu // 8 for first, count in runs for gpu in range(first, first + count))
         for (row, _), runs in record.places.items()

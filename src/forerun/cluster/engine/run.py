@@ -11,10 +11,10 @@ import numpy as np
 from forerun.cluster.engine import engine_of
 from forerun.cluster.engine.allocator import AllocatorRules, Terms
 from forerun.cluster.engine.backfill import BackfillRules
+from forerun.cluster.engine.node_queue import NodeQueueRules
 from forerun.cluster.engine.priority import PriorityRules
 from forerun.cluster.engine.record import Record
 from forerun.cluster.engine.rules import AnyRules
-from forerun.cluster.engine.slurm import SlurmRules
 from forerun.cluster.inputs.arrays import I64
 from forerun.cluster.inputs.prepare import Inputs
 from forerun.cluster.inputs.setting import Setting
@@ -86,7 +86,7 @@ def rules_for(policy: Policy, setting: Setting, record: Record, terms: Terms, se
     plain = plain and len(set(setting.cluster.node_types())) == 1
     plain = plain and not policy.round_s
     if isinstance(policy, SlurmBackfill) and alone and policy.compiles:
-        return SlurmRules(setting, record, policy.terms(), policy.order)
+        return NodeQueueRules(setting, record, policy.terms(), policy.order)
     if isinstance(policy, BackfillPolicy) and plain and not policy.places and policy.order.number >= 0:
         return BackfillRules(setting, record, policy)
     return AllocatorRules(setting, record, policy, policy.build(stream(seed, "policy")), terms)

@@ -15,7 +15,7 @@ from forerun.cluster.policies.orders.multifactor import Multifactor
 from forerun.cluster.policy import Allocation, Scheduler, View
 
 if TYPE_CHECKING:
-    from forerun.cluster.engine.kernels.slurm import Terms
+    from forerun.cluster.engine.kernels.node_queue import Terms
 
 DAY_S: Final = 86_400.0
 
@@ -64,7 +64,7 @@ class SlurmBackfill(BackfillPolicy, tag="slurm-backfill", frozen=True, kw_only=T
 
     def terms(self) -> Terms:
         """How far and how often it plans, of an order in which priorities do not change."""
-        from forerun.cluster.engine.kernels.slurm import Terms
+        from forerun.cluster.engine.kernels.node_queue import Terms
 
         return Terms(
             interval_s=self.bf_interval_s,
@@ -102,7 +102,7 @@ class SlurmScheduler:
 
     def allocate(self, view: View) -> Allocation:
         """Start jobs in order until the first that does not fit, and others by a plan if it is time for one."""
-        from forerun.cluster.engine.slurm import decided
+        from forerun.cluster.engine.node_queue import decided
 
         order = np.argsort(self.ranking.keys(view), kind="stable")
         seen = (frozenset(view.job.tolist()), view.windows)

@@ -50,7 +50,7 @@ class Nodes(NamedTuple):
     pool_runs, pool_count : int64[pools, GPUs], those of each pool, and how many they are.
     place : by job, where it stands in `runs`.
     seat_first, seat_count : by job, its entries of `seat_node` while it runs.
-    seat_node : the nodes of running jobs.
+    seat_node, seat_gpus : the nodes of running jobs, and their GPUs there.
     starts : the jobs that the last decision starts.
     horizon : float64[1], until when the plan says who waits for which nodes.
     slots : int64[pools], how many instants at which its plan changes each pool has.
@@ -81,6 +81,7 @@ class Nodes(NamedTuple):
     seat_first: I64
     seat_count: I64
     seat_node: I64
+    seat_gpus: I64
     starts: I64
     horizon: F64
     slots: I64
@@ -191,31 +192,56 @@ def _set_free(free: I64, size: I64, levels: I64, node: int, gpus: int) -> None:
         levels[top, word] &= ~bit
 
 
-@kernel(inline=True)
-def _on_seat(s: Nodes, job: int, seat: int) -> int:
-    """How many GPUs a job has on one of its nodes, by the entry of `seat_node`."""
-    if s.each[job] == WHOLE:
-        return int(s.size[s.seat_node[seat]])
-    if seat == s.seat_first[job] + s.wide[job] - 1:
-        return int(s.gpus[job] - s.each[job] * (s.wide[job] - 1))
-    return int(s.each[job])
-
-
 @kernel(allocates=False)
 def give(s: Nodes, job: int, now: float) -> None:
     """A job has the chosen nodes from now on; it is the last of the starts."""
-    meta = s.meta
-    s.seat_first[job], s.seat_count[job] = meta[SEATS], s.wide[job]
-    for word in range(s.from_word[s.kind[job]], s.to_word[s.kind[job]]):
+    take_chosen(s, job)
+    enter(s, job, now + s.request[job])
+    s.starts[s.meta[STARTS]] = job
+    s.meta[STARTS] += 1
+
+
+@kernel(allocates=False)
+def take_chosen(s: Nodes, job: int) -> None:
+    """A job has its GPUs of the chosen nodes."""
+    kind = s.kind[job]
+    s.seat_first[job], s.seat_count[job] = s.meta[SEATS], 0
+    for word in range(s.from_word[kind], s.to_word[kind]):
         left = s.chosen[word]
         while left != 0:
             node = (word << 6) + _ones((left & -left) - 1)
             left &= left - 1
-            s.seat_node[meta[SEATS]] = node
-            _set_free(s.free, s.size, s.levels, node, s.free[node] - _on_seat(s, job, meta[SEATS]))
-            meta[SEATS] += 1
-    end = now + s.request[job]
-    at = meta[RUNS]
+            take_seat(s, job, node, gpus_on(s, job, node, s.wide[job]))
+
+
+@kernel(inline=True)
+def may_use(s: Nodes, job: int, node: int) -> bool:
+    """Whether a node is among those that a job may use."""
+    return bool((s.reach[s.kind[job], node >> 6] >> (node & 63)) & 1)
+
+
+@kernel(inline=True)
+def gpus_on(s: Nodes, job: int, node: int, wide: int) -> int:
+    """How many GPUs a job takes of its next node, where it has so many nodes."""
+    if s.each[job] == WHOLE:
+        return int(s.size[node])
+    each = s.each[job] if wide == s.wide[job] else (s.gpus[job] + wide - 1) // wide
+    return int(min(each, s.gpus[job] - each * s.seat_count[job]))
+
+
+@kernel(allocates=False)
+def take_seat(s: Nodes, job: int, node: int, gpus: int) -> None:
+    """A job has GPUs of one more node."""
+    s.seat_node[s.meta[SEATS]], s.seat_gpus[s.meta[SEATS]] = node, gpus
+    s.meta[SEATS] += 1
+    s.seat_count[job] += 1
+    _set_free(s.free, s.size, s.levels, node, s.free[node] - gpus)
+
+
+@kernel(allocates=False)
+def enter(s: Nodes, job: int, end: float) -> None:
+    """A job, which has its nodes, is among the running ones, and believed to end then."""
+    meta, at = s.meta, s.meta[RUNS]
     while at > 0 and s.run_end[at - 1] > end:
         s.runs[at], s.run_end[at] = s.runs[at - 1], s.run_end[at - 1]
         s.place[s.runs[at]] = at
@@ -228,8 +254,17 @@ def give(s: Nodes, job: int, now: float) -> None:
         at -= 1
     mine[at] = job
     s.pool_count[s.pool[s.kind[job]]] += 1
-    s.starts[meta[STARTS]] = job
-    meta[STARTS] += 1
+
+
+@kernel(allocates=False)
+def clear_nodes(s: Nodes) -> None:
+    """Nobody runs."""
+    for node in range(len(s.size)):
+        _set_free(s.free, s.size, s.levels, node, s.size[node])
+    for pool in range(len(s.pool_count)):
+        s.pool_count[pool] = 0
+    for at in range(META):
+        s.meta[at] = 0
 
 
 @kernel(allocates=False)
@@ -238,7 +273,7 @@ def take_back(s: Nodes, job: int) -> None:
     first = s.seat_first[job]
     for at in range(first, first + s.seat_count[job]):
         node = s.seat_node[at]
-        _set_free(s.free, s.size, s.levels, node, s.free[node] + _on_seat(s, job, at))
+        _set_free(s.free, s.size, s.levels, node, s.free[node] + s.seat_gpus[at])
     s.meta[RUNS] -= 1
     for at in range(s.place[job], s.meta[RUNS]):
         s.runs[at], s.run_end[at] = s.runs[at + 1], s.run_end[at + 1]
@@ -269,6 +304,7 @@ def compact(s: Nodes) -> None:
             break
         for seat in range(s.seat_count[whose]):
             s.seat_node[into + seat] = s.seat_node[least + seat]
+            s.seat_gpus[into + seat] = s.seat_gpus[least + seat]
         s.seat_first[whose] = into
         into += s.seat_count[whose]
         at = least + s.seat_count[whose]
@@ -374,7 +410,7 @@ def earliest(s: Nodes, job: int, now: float) -> float:
             word, bit = node >> 6, 1 << (node & 63)
             if s.usable[word] & bit:
                 frees = True
-                s.later_free[node] += _on_seat(s, run, seat)
+                s.later_free[node] += s.seat_gpus[seat]
                 wanted = s.size[node] if each == WHOLE else each
                 if not s.ready[word] & bit and s.later_free[node] >= wanted:
                     s.ready[word] |= bit

@@ -1,7 +1,8 @@
-"""Slurm's main scheduler and its backfill, whole runs at a time, on named nodes.
+"""A queue on named nodes, whole runs at a time, or from any state on (`set_state`).
 
-At every arrival and end jobs start in their order until the first that does not fit; behind it others of the same
-partition wait. At most every `interval_s`, after news, a plan on named nodes lets others start, too (see `node_plan`).
+As Slurm's main scheduler has it, at every arrival and end jobs start in their order until the first that does not fit;
+behind it others of the same partition wait. At most every `interval_s`, after news, a plan on named nodes lets others
+start, too (see `node_plan`).
 """
 
 from __future__ import annotations
@@ -406,3 +407,76 @@ def start(q: Queue, terms: Terms, job: int, now: float) -> None:
     for at in range(s.seat_first[job], s.seat_first[job] + s.seat_count[job]):
         q.log_node[meta[SEATED]] = s.seat_node[at]
         meta[SEATED] += 1
+
+
+@kernel(allocates=False)
+def set_state(
+    q: Queue,
+    terms: Terms,
+    now: float,
+    running: I64,
+    start_s: F64,
+    seat_first: I64,
+    seat_node: I64,
+    waiting: I64,
+) -> int:
+    """Let these jobs run and these wait at an instant, whatever went before; how many have no nodes to run on.
+
+    From here `decide` says whom the policy would start, and `advance` plays on: jobs come that are submitted after now, and
+    running ones end as their `work` says. Promises of before bind nobody; usage stays as it is.
+
+    Parameters
+    ----------
+    running : int64[count], the numbers of the jobs that run.
+    start_s : float64[count], since when.
+    seat_first, seat_node : the nodes of the job at a place of `running`: `seat_node[seat_first[at]:seat_first[at + 1]]`.
+        Those that it may not use, or on which its GPUs are not free, are left out. Where it is left with none it is put
+        on the nodes on which it would start now; if there are none, too, it runs without. Jobs beyond the number of
+        GPUs are passed over.
+    waiting : the jobs that wait, in any order.
+    """
+    s, meta = q.nodes, q.meta
+    npl.clear_nodes(s)
+    for group in range(len(q.limits.gpus)):
+        q.limits.gpus[group] = q.limits.jobs[group] = 0
+    for owner in range(len(q.ranks.usage_gpus)):
+        settle(q.ranks, owner, now, terms.decay_per_s)
+        q.ranks.usage_gpus[owner] = 0.0
+    for place in range(PLACES):
+        meta[place] = 0
+    while meta[ARRIVED] < len(q.submit) and q.submit[meta[ARRIVED]] <= now:
+        meta[ARRIVED] += 1
+    while meta[PASSED] < len(q.marks) and q.marks[meta[PASSED]] <= now:
+        meta[PASSED] += 1
+    q.clock[PLANNED_S] = q.clock[RANKED_S] = -np.inf
+    q.clock[PLAN_S], q.clock[NEWS] = np.inf, 0.0
+    for line in range(len(q.held_up)):
+        q.held_up[line] = -np.inf
+    most = len(s.runs) - 1
+    homeless = max(len(running) - most, 0)
+    for at in range(min(len(running), most)):
+        job = running[at]
+        s.seat_first[job], s.seat_count[job] = s.meta[npl.SEATS], 0
+        wide = seat_first[at + 1] - seat_first[at]
+        for seat in range(seat_first[at], seat_first[at + 1]):
+            node = seat_node[seat]
+            gpus = npl.gpus_on(s, job, node, wide)
+            if npl.may_use(s, job, node) and 0 < gpus <= s.free[node]:
+                npl.take_seat(s, job, node, gpus)
+        if s.seat_count[job] == 0:
+            leave_open(q, now, now)
+            if npl.starts_at_once(s, job):
+                npl.take_chosen(s, job)
+            else:
+                homeless += 1
+        npl.enter(s, job, start_s[at] + s.request[job])
+        q.first_start[job], q.end[job] = start_s[at], -1.0
+        count_in(q.limits, job, q.gpus[job], 1)
+        charge(q.ranks, job, q.gpus[job], now, terms.decay_per_s)
+        end = max(start_s[at] + q.work[job], now)
+        meta[RUNNING] = push_least(q.ending, q.end_key, meta[RUNNING], job, end)
+    for at in range(len(waiting)):
+        q.first_start[waiting[at]] = q.end[waiting[at]] = -1.0
+        rank(q.ranks, waiting[at], now, terms)
+        insert(q, waiting[at])
+    return homeless

@@ -1,4 +1,7 @@
-"""Slurm's scheduler on named nodes: whole runs in a compiled queue."""
+"""A compiled queue on named nodes: whole runs, single decisions of a view, and any state to go on from.
+
+`blank_queue` makes one, `limited` adds limits, and `kernels.node_queue.set_state` sets it to a state.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +13,8 @@ import numpy as np
 
 from forerun.cluster.engine.allocator import work_on_request_s
 from forerun.cluster.engine.kernels import node_plan as npl
+from forerun.cluster.engine.kernels import node_queue as nq
 from forerun.cluster.engine.kernels import priority as qk
-from forerun.cluster.engine.kernels import slurm as sk
 from forerun.cluster.engine.priority import QueueRules
 from forerun.cluster.engine.record import MOST_PLACES, Record, runs_of
 from forerun.cluster.inputs.arrays import BOOL, F64, I64, Jobs
@@ -53,7 +56,7 @@ def blank_queue(
     *,
     tested: int,
     capacity: int,
-) -> sk.Queue:
+) -> nq.Queue:
     """A queue before its first arrival, in which nothing limits or ranks jobs but their submission.
 
     Parameters
@@ -97,6 +100,7 @@ def blank_queue(
         seat_first=np.zeros(jobs, np.int64),
         seat_count=np.zeros(jobs, np.int64),
         seat_node=np.zeros(2 * total + 2 * len(size), np.int64),
+        seat_gpus=np.zeros(2 * total + 2 * len(size), np.int64),
         starts=np.zeros(total + 1, np.int64),
         horizon=np.full(1, np.inf),
         slots=np.ones(pools, np.int64),
@@ -108,7 +112,7 @@ def blank_queue(
         chosen=np.zeros(words, np.int64),
         meta=np.zeros(npl.META, np.int64),
     )
-    return sk.Queue(
+    return nq.Queue(
         submit=np.zeros(jobs),
         work=np.zeros(jobs),
         gpus=gpus,
@@ -116,8 +120,8 @@ def blank_queue(
         first_start=np.full(jobs, -1.0),
         end=np.full(jobs, -1.0),
         nodes=nodes,
-        limits=sk.Limits(np.zeros(jobs + 1, np.int64), none, none, none, none.copy(), none.copy()),
-        ranks=sk.Ranks(
+        limits=nq.Limits(np.zeros(jobs + 1, np.int64), none, none, none, none.copy(), none.copy()),
+        ranks=nq.Ranks(
             tier=np.zeros(jobs, np.int64),
             owner=np.zeros(jobs, np.int64),
             fair=np.zeros(1),
@@ -136,7 +140,7 @@ def blank_queue(
         window_nodes=words_of(np.array([_away(each, size) for each in windows]).reshape(-1, len(size))),
         marks=np.array(sorted(marks), np.float64),
         clock=np.array([-np.inf, np.inf, -np.inf, 0.0]),
-        meta=np.zeros(sk.PLACES, np.int64),
+        meta=np.zeros(nq.PLACES, np.int64),
         log_row=np.zeros(capacity, np.int64),
         log_gpus=np.zeros(capacity, np.int64),
         log_seats=np.zeros(capacity, np.int64),
@@ -147,7 +151,7 @@ def blank_queue(
     )
 
 
-def limited(queue: sk.Queue, limits: Limits, rows: Sequence[int]) -> sk.Queue:
+def limited(queue: nq.Queue, limits: Limits, rows: Sequence[int]) -> nq.Queue:
     """The queue with limits, except those that are the nodes of a partition, which count as nodes here.
 
     Where a job may run on several GPU types, the limits on the first of them count.
@@ -160,7 +164,7 @@ def limited(queue: sk.Queue, limits: Limits, rows: Sequence[int]) -> sk.Queue:
     first = np.cumsum([0, *map(len, of_jobs)]).astype(np.int64)
     groups = np.array([group for of_job in of_jobs for group in of_job], np.int64)
     used = np.zeros(len(limits.gpus), np.int64)
-    return queue._replace(limits=sk.Limits(first, groups, limits.gpus, limits.jobs, used, used.copy()))
+    return queue._replace(limits=nq.Limits(first, groups, limits.gpus, limits.jobs, used, used.copy()))
 
 
 def _away(window: Window, size: I64) -> BOOL:
@@ -183,7 +187,7 @@ class _Shares:
     queue : whose ranks have the usage.
     """
 
-    def __init__(self, order: Multifactor, jobs: Jobs, ranks: sk.Ranks, decay_per_s: float) -> None:
+    def __init__(self, order: Multifactor, jobs: Jobs, ranks: nq.Ranks, decay_per_s: float) -> None:
         self.order, self.decay_per_s = order, decay_per_s
         self.tree = ShareTree(order.accounts)
         accounts = jobs.labels.account if jobs.labels is not None else ("",) * len(jobs)
@@ -198,7 +202,7 @@ class _Shares:
         """Charge everybody until now, and count what their shares add."""
         order, ranks = self.order, self.ranks
         for owner in np.flatnonzero(ranks.usage_gpus).tolist():
-            sk.settle(ranks, owner, now_s, self.decay_per_s)
+            nq.settle(ranks, owner, now_s, self.decay_per_s)
         idle = ranks.usage_gpus == 0
         gone = np.exp(-self.decay_per_s * (now_s - ranks.usage_s))
         gpu_s = np.where(idle, ranks.usage * gone, ranks.usage)
@@ -208,7 +212,7 @@ class _Shares:
         self.due_s = now_s + (order.count_s or COUNT_S)
 
 
-class SlurmRules(QueueRules):
+class NodeQueueRules(QueueRules):
     """A whole run of Slurm's scheduler.
 
     Parameters
@@ -220,7 +224,7 @@ class SlurmRules(QueueRules):
 
     is_rigid = True
 
-    def __init__(self, setting: Setting, record: Record, terms: sk.Terms, order: Order) -> None:
+    def __init__(self, setting: Setting, record: Record, terms: nq.Terms, order: Order) -> None:
         jobs, size = setting.jobs, setting.cluster.node_gpus()
         reach = reach_of(jobs, setting.cluster)
         queue = blank_queue(
@@ -245,7 +249,7 @@ class SlurmRules(QueueRules):
         self.first_gpu = np.concatenate(([0], np.cumsum(size)))
         super().__init__(setting, record, self.queue, work_s)
 
-    def _ranked(self, queue: sk.Queue, order: Multifactor, setting: Setting) -> sk.Queue:
+    def _ranked(self, queue: nq.Queue, order: Multifactor, setting: Setting) -> nq.Queue:
         """The queue with the priorities of an order."""
         weights, ranks = order.weights, queue.ranks
         decay_per_s = math.log(2.0) / order.half_life_s if order.half_life_s else 0.0
@@ -268,12 +272,12 @@ class SlurmRules(QueueRules):
         """Play on, with shares that are counted in between."""
         shares, next_s = self.shares, self.coming_s
         if shares is None:
-            return float(sk.advance(self.queue, self.terms, until_s))
+            return float(nq.advance(self.queue, self.terms, until_s))
         while True:
             if next_s >= shares.due_s:
                 shares.count(next_s)
-                self.queue.clock[sk.RANKED_S] = -np.inf
-            next_s = float(sk.advance(self.queue, self.terms, min(until_s, shares.due_s)))
+                self.queue.clock[nq.RANKED_S] = -np.inf
+            next_s = float(nq.advance(self.queue, self.terms, min(until_s, shares.due_s)))
             if not shares.due_s <= next_s < until_s:
                 return next_s
 
@@ -282,7 +286,7 @@ class SlurmRules(QueueRules):
         meta = self.queue.meta
         if len(self.record.places) <= MOST_PLACES:
             self._place(int(meta[qk.LOGGED]))
-        meta[sk.SEATED] = 0
+        meta[nq.SEATED] = 0
         super()._take_log()
 
     def _place(self, count: int) -> None:
@@ -290,7 +294,7 @@ class SlurmRules(QueueRules):
         queue = self.queue
         events = int(queue.meta[qk.EVENTS])
         times_s = np.repeat(queue.event_time[:events], np.diff(queue.event_first[: events + 1])).tolist()
-        seats = np.append(queue.log_seats[:count], queue.meta[sk.SEATED]).tolist()
+        seats = np.append(queue.log_seats[:count], queue.meta[nq.SEATED]).tolist()
         rows, gpus = queue.log_row[:count].tolist(), queue.log_gpus[:count].tolist()
         for at, (row, given) in enumerate(zip(rows, gpus, strict=True)):
             if not given:
@@ -306,7 +310,7 @@ class SlurmRules(QueueRules):
             self.record.places[row, times_s[at]] = runs_of(np.array(mine, np.int64))
 
 
-def decided(view: View, terms: sk.Terms, waiting: I64, clock: F64, news: bool) -> Allocation:
+def decided(view: View, terms: nq.Terms, waiting: I64, clock: F64, news: bool) -> Allocation:
     """What the scheduler answers to a view.
 
     Parameters
@@ -314,7 +318,7 @@ def decided(view: View, terms: sk.Terms, waiting: I64, clock: F64, news: bool) -
     view : who runs and waits, and where.
     terms : how far and how often it plans.
     waiting : positions of the waiting jobs, in their order.
-    clock : as of `slurm.Queue`, changed in place.
+    clock : as of `node_queue.Queue`, changed in place.
     news : whether a job came or ended.
     """
     assert view.reach is not None
@@ -331,19 +335,15 @@ def decided(view: View, terms: sk.Terms, waiting: I64, clock: F64, news: bool) -
     )
     if view.limits is not None:
         queue = limited(queue, view.limits, jobs.tolist())
-    nodes, meta = queue.nodes, queue.meta
-    for at in np.flatnonzero(view.held > 0).tolist():
-        on = sorted(view.on_nodes(at))
-        nodes.chosen[:] = words_of(np.isin(np.arange(len(nodes.size)), on)[None, :])[0]
-        nodes.wide[at] = len(on)
-        if nodes.each[at] != npl.WHOLE:
-            nodes.each[at] = -(-int(view.gpus[at]) // len(on))
-        sk.start(queue, terms, at, float(view.changed_s[at]))
-    queue.waiting[: len(waiting)] = waiting
-    meta[sk.WAITING] = len(waiting)
+    running = np.flatnonzero(view.held > 0)
+    on = [sorted(view.on_nodes(at)) for at in running.tolist()]
+    seats = np.array([node for nodes in on for node in nodes], np.int64)
+    begin = np.cumsum([0, *map(len, on)]).astype(np.int64)
+    nq.set_state(queue, terms, view.now_s, running, view.changed_s[running], begin, seats, waiting)
+    queue.waiting[: len(waiting)] = waiting  # in the order of the view
     queue.clock[:] = clock
-    sk.decide(queue, terms, view.now_s, news)
-    given, on_nodes = view.held.copy(), dict[int, dict[int, int]]()
+    nq.decide(queue, terms, view.now_s, news)
+    nodes, given, on_nodes = queue.nodes, view.held.copy(), dict[int, dict[int, int]]()
     for at in nodes.starts[: nodes.meta[npl.STARTS]].tolist():
         first, count = int(nodes.seat_first[at]), int(nodes.seat_count[at])
         given[at] = view.gpus[at]
@@ -355,4 +355,4 @@ def decided(view: View, terms: sk.Terms, waiting: I64, clock: F64, news: bool) -
             )
             left -= on_nodes[at][node]
     clock[:] = queue.clock
-    return Allocation(given, nodes=on_nodes, wake_s=float(clock[sk.PLAN_S]))
+    return Allocation(given, nodes=on_nodes, wake_s=float(clock[nq.PLAN_S]))
