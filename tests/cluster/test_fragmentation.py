@@ -98,9 +98,10 @@ def test_whoever_has_gpus_comes_first_in_the_order(policy: PriorityPolicy, place
             holds = [bool(state.i[ak.HELD, job]) for job in order]
             assert holds == sorted(holds, reverse=True), f"world {number}, t={now_s:g} s: {order} {holds}"
             if not all(holds):
-                need = int(rules.setting.jobs.gpus[order[holds.index(False)]])
+                first = order[holds.index(False)]
+                need = int(rules.setting.jobs.gpus[first])
                 free = int(np.count_nonzero(state.owner < 0))
-                assert free < need or not len(rules._seats_for(state.owner, need, 0)), f"t={now_s:g} s"
+                assert free < need or not len(rules._seats_of(first, state.owner, need, 0)), f"t={now_s:g} s"
 
         run_rules(rules, [look])
         assert (rules.record.end_s >= 0).all()
@@ -126,13 +127,13 @@ def test_no_promise_moves_back(placement: str) -> None:
 def test_nobody_delays_the_first_in_the_queue(placement: str) -> None:
     """EASY: the first waiting job starts by the first instant at which those that run by requests leave it a place."""
 
-    def place_s(view: View, rules: AllocatorRules, need: int) -> float:
-        owner = view.owner.copy()
+    def place_s(view: View, rules: AllocatorRules, first: int) -> float:
+        owner, need = view.owner.copy(), int(view.gpus[first])
         ends_s = view.changed_s + view.requested_s
         for at in np.argsort(ends_s, kind="stable").tolist():
             if view.held[at]:
                 owner[owner == view.job[at]] = -1
-                if np.count_nonzero(owner < 0) >= need and len(rules._seats_for(owner, need, 0)):
+                if np.count_nonzero(owner < 0) >= need and len(rules._seats_for(first, owner, need, 0)):
                     return float(ends_s[at])
         raise AssertionError("an empty cluster has no place")
 
@@ -149,8 +150,7 @@ def test_nobody_delays_the_first_in_the_queue(placement: str) -> None:
             left = [at for at in waiting.tolist() if not answer.gpus[at]]
             started = [at for at in waiting.tolist() if answer.gpus[at]]
             if left and (not started or started[0] > left[0]):
-                need = int(view.gpus[left[0]])
-                by_s.setdefault(int(view.job[left[0]]), place_s(view, rules, need))
+                by_s.setdefault(int(view.job[left[0]]), place_s(view, rules, left[0]))
             return answer
 
         watched.allocate = allocate  # type: ignore[method-assign]

@@ -39,7 +39,7 @@ def compiled(state: State, policy: SlurmBackfill) -> Starts:
     )
     each = np.where([job.exclusive for job in jobs], WHOLE_NODE, asked)
     none = np.zeros(count, np.int64)
-    reach = Reach(np.ones((1, len(size)), np.bool_), none, wide, each, none)
+    reach = Reach(np.ones((1, len(size)), np.bool_), none, wide, wide, each, none)
     queue = blank_queue(size, reach, wide * asked, limit_s.astype(np.float64), (), tested=500, capacity=0)
     for at, one in enumerate(state.running):
         queue.nodes.chosen[:] = words_of(np.isin(np.arange(len(size)) + 1, list(one.nodes))[None, :])[0]

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 
-from forerun.cluster.inputs.arrays import F64, I64, JobLabels
+from forerun.cluster.inputs.arrays import BOOL, F64, I64, JobLabels
 from forerun.cluster.inputs.limits import Limits, Tally
 from forerun.cluster.inputs.reach import Reach
 from forerun.cluster.inputs.setting import Window
@@ -108,7 +108,7 @@ def _on_no_node(row: int) -> dict[int, int]:
     return {}
 
 
-def _no_seats(owner: I64, gpus: int, gpu_type: int) -> I64:
+def _no_seats(at: int, owner: I64, gpus: int, gpu_type: int) -> I64:
     return owner[:0]
 
 
@@ -151,6 +151,7 @@ class View:
         "total",
         "type_total",
         "types",
+        "types_of",
         "usable_of",
         "users",
         "windows",
@@ -188,13 +189,16 @@ class View:
         self.owner: I64 = np.zeros(0, np.int64)
         #: the node of each GPU; for the buddy placement, to which GPUs of a node are not alike, each is one of its own
         self.node_of: I64 = np.zeros(0, np.int64)
-        #: where the placement puts so many GPUs of a type if an array like `owner` says which are taken; empty: nowhere
-        self.seats_for: Callable[[I64, int, int], I64] = _no_seats
+        #: where the placement puts so many GPUs of a type for the job at a position, on nodes that it may use, if an array
+        #: like `owner` says which are taken; empty: nowhere
+        self.seats_for: Callable[[int, I64, int, int], I64] = _no_seats
         #: what the engine fills; the named columns below are its rows
         self.float_columns: F64 = np.zeros((9, jobs))
         self.int_columns: I64 = np.zeros((9, jobs), np.int64)
-        #: answers of `usable`, by kind and request
-        self.usable_of: dict[tuple[int, int], tuple[Usable, ...]] = {}
+        #: answers of `usable`, by kind, request and types
+        self.usable_of: dict[tuple[int, int, frozenset[int]], tuple[Usable, ...]] = {}
+        #: answers of `types_in_reach`, by class, GPUs and shape
+        self.types_of: dict[tuple[int, int, int, int], frozenset[int]] = {}
 
     @property
     def job(self) -> I64:
@@ -278,7 +282,8 @@ class View:
         ----------
         at : position of the view.
         """
-        kind, asked = key = int(self.kind[at]), int(self.gpus[at])
+        kind, asked = int(self.kind[at]), int(self.gpus[at])
+        key = kind, asked, self.types_in_reach(at)
         if key not in self.usable_of:
             found = [Usable(number, asked, 1.0) for number in range(len(self.type_total))]
             if kind >= 0:
@@ -287,12 +292,31 @@ class View:
                     Usable(number, count, float(speed[number, count]))
                     for number, count in np.argwhere(speed > 0).tolist()
                 ]
-            found = [one for one in found if 0 < one.gpus <= self.type_total[one.gpu_type]]
+            found = [
+                one
+                for one in found
+                if 0 < one.gpus <= self.type_total[one.gpu_type] and one.gpu_type in key[2]
+            ]
             self.usable_of[key] = tuple(sorted(found, key=lambda one: (-one.speed, one.gpus)))
         found, mine = list(self.usable_of[key]), (int(self.gpu_type[at]), int(self.held[at]))
         if len(self.type_total) > 1 and mine[1]:
             found.sort(key=lambda one: (-one.speed, one[:2] != mine))
         return tuple(found)
+
+    def _class(self, at: int) -> int:
+        """Which nodes a job may use, as a row of the reach; -1: nodes are not tracked."""
+        return -1 if self.reach is None else int(self.reach.kind[self.job[at]])
+
+    def types_in_reach(self, at: int) -> frozenset[int]:
+        """The GPU types on which a job has a place at its request when nobody else is there."""
+        if self.reach is None or len(self.type_total) == 1:
+            return frozenset(range(len(self.type_total)))
+        job, empty = int(self.job[at]), np.full(len(self.owner), -1, np.int64)
+        shape = (self._class(at), int(self.gpus[at]), int(self.reach.said[job]), int(self.reach.each[job]))
+        if shape not in self.types_of:
+            places = (self.seats_for(at, empty, shape[1], number) for number in range(len(self.type_total)))
+            self.types_of[shape] = frozenset(number for number, seats in enumerate(places) if len(seats))
+        return self.types_of[shape]
 
     def change_s(self, at: int, before: int, after: int) -> float:
         """Seconds that a job loses when it goes from some GPUs to others, of equal numbers: to other GPUs.
@@ -359,6 +383,8 @@ class View:
         """
         from forerun.cluster.engine.kernels import allocator as ak
 
+        if self.reach is not None and not self.reach.is_everywhere:
+            return self._in_reach(np.asarray(order), gpus, skip=skip)
         if self.limits is not None:
             return self._within(Tally(self.limits), np.asarray(order), gpus, skip=skip)
         out, types = np.empty(self.count, np.int64), self.gpu_type.copy()
@@ -410,7 +436,7 @@ class View:
             if one.gpus != held[at] or one.gpu_type != types[at] or np.count_nonzero(mine) < one.gpus:
                 empty = np.where(settled, owner, -1)
                 for taken in (np.where(mine, -1, owner), empty):
-                    if len(found := self.seats_for(taken, one.gpus, one.gpu_type)):
+                    if len(found := self.seats_for(at, taken, one.gpus, one.gpu_type)):
                         break
                 else:
                     self.spread[at] = 1
@@ -460,13 +486,13 @@ class View:
             if sits[at]:
                 continue
             need, number = int(gpus[at]), int(types[at])
-            found, tried = self.seats_for(owner, need, number), owner
+            found, tried = self.seats_for(at, owner, need, number), owner
             for other in reversed(turns[turn + 1 :]):
                 if len(found):
                     break
                 if sits[other] and types[other] == number:
                     tried = np.where(tried == jobs[other], -1, tried)
-                    found = self.seats_for(tried, need, number)
+                    found = self.seats_for(at, tried, need, number)
             if len(found):
                 gone = np.isin(jobs, owner[found]) & sits
                 sits[gone] = False
@@ -478,6 +504,70 @@ class View:
                 gpus[turns[turn + 1 :]] = 0
                 break
         return Allocation(gpus, types, seats=seats)
+
+    def _in_reach(self, order: I64, gpus: I64, *, skip: bool) -> Allocation:
+        """As `on_types`, where jobs may not use all nodes: one that has no place holds up only those of its own partition.
+
+        Running jobs stay, and give way, the last in the order first, to one before them that has no place otherwise.
+        """
+        assert self.reach is not None
+        jobs, held, need_of = self.job, self.held, gpus.tolist()
+        tally = None if self.limits is None else Tally(self.limits)
+        quota = None if self.quota is None else self.quota[:-1].copy()
+        borrows = self.quota is not None and bool(self.quota[-1])
+        sits: BOOL = (held > 0) & (gpus == held)
+        owner = np.where(np.isin(self.owner, jobs[(held > 0) & ~sits]), -1, self.owner)
+        out, types, seats = np.zeros(self.count, np.int64), self.gpu_type.copy(), dict[int, I64]()
+        over, self.spread = np.zeros(self.count, np.int64), np.zeros(self.count, np.int64)
+        turns, closed = order[gpus[order] > 0].tolist(), set[int]()
+        for borrowing in range(1 + borrows):
+            for turn, at in enumerate(turns):
+                job, need, line = int(jobs[at]), need_of[at], int(self.reach.line[jobs[at]])
+                if out[at] or (line in closed and not skip):
+                    continue
+                fast = [
+                    number
+                    for number in self.types_for(at, need)
+                    if tally is None or tally.fits(job, number, need)
+                ]
+                over[at] = not fast or (not borrowing and quota is not None and need > quota[self.user[at]])
+                if over[at]:
+                    continue
+                if not sits[at] or types[at] not in fast:
+                    behind = [other for other in reversed(turns[turn + 1 :]) if sits[other]]
+                    found, number = self._place_before(at, fast, owner, behind)
+                    if not len(found):
+                        self.spread[at] = 1
+                        closed.add(line)
+                        continue
+                    gone = np.isin(jobs, owner[found]) & sits
+                    sits[gone] = False
+                    owner[np.isin(owner, jobs[gone])] = -1
+                    owner[found], seats[at], types[at] = job, found, number
+                out[at] = need
+                if quota is not None:
+                    quota[self.user[at]] -= need
+                if tally is not None:
+                    tally.add(job, int(types[at]), need)
+        may = np.repeat(self.reach.nodes, self.node_gpus, axis=1)
+        for reason in (over, self.spread):  # who has not enough GPUs in reach waits for GPUs
+            for at in np.flatnonzero(reason).tolist():
+                reason[at] = np.count_nonzero(may[self._class(at)] & (owner < 0)) >= gpus[at]
+        self.over_quota = over
+        return Allocation(out, types, seats=seats)
+
+    def _place_before(self, at: int, types: list[int], owner: I64, behind: list[int]) -> tuple[I64, int]:
+        """Seats for a job on the first type that has some; else those that others leave who stand behind it."""
+        for number in types:
+            if len(found := self.seats_for(at, owner, int(self.gpus[at]), number)):
+                return found, number
+        tried = owner
+        for other in behind:
+            if (number := int(self.gpu_type[other])) in types:
+                tried = np.where(tried == self.job[other], -1, tried)
+                if len(found := self.seats_for(at, tried, int(self.gpus[at]), number)):
+                    return found, number
+        return owner[:0], -1
 
     def _within(self, tally: Tally, order: I64, gpus: I64, *, skip: bool) -> Allocation:
         """As `on_types`, within limits: jobs that only a limit keeps waiting are passed over."""
@@ -513,12 +603,12 @@ class View:
         gpus : how many.
         """
         kind = int(self.kind[at])
-        numbers = list(range(len(self.type_total)))
-        if kind < 0 and len(numbers) == 1:
-            return numbers
+        if kind < 0 and len(self.type_total) == 1:
+            return [0]
+        numbers = sorted(self.types_in_reach(at))
         if kind >= 0:
             speed = self.rate[:, kind, gpus] if gpus < self.rate.shape[2] else np.zeros(len(numbers))
-            numbers = sorted(np.flatnonzero(speed > 0).tolist(), key=lambda number: -speed[number])
+            numbers = sorted((each for each in numbers if speed[each] > 0), key=lambda number: -speed[number])
         mine = int(self.gpu_type[at])
         if self.held[at] and mine in numbers:
             numbers.remove(mine)

@@ -14,6 +14,7 @@ from typing import Final, Self
 import numpy as np
 
 from forerun.cluster.engine.kernels import allocator as ak
+from forerun.cluster.engine.kernels.placement import BUDDY
 from forerun.cluster.engine.record import MOST_PLACES, Record, runs_of
 from forerun.cluster.engine.rules import Column, ObservingRules, Progress, Step, longer
 from forerun.cluster.inputs.arrays import (
@@ -26,7 +27,7 @@ from forerun.cluster.inputs.arrays import (
     ThroughputTable,
 )
 from forerun.cluster.inputs.limits import Tally
-from forerun.cluster.inputs.reach import reach_of
+from forerun.cluster.inputs.reach import WHOLE_NODE, beside_nodes, reach_of
 from forerun.cluster.inputs.setting import Setting
 from forerun.cluster.policy import AbsentJob, Allocation, Allocator, Scheduler
 from forerun.core.errors import PolicyError, ScenarioError
@@ -106,7 +107,8 @@ class AllocatorRules(ObservingRules[float]):
         self.terms = terms
         profiles = setting.profiles or ((setting.profile,) if setting.profile else ())
         self.types = _type_names(setting)
-        if policy.places and terms.placement == "anywhere":
+        confined = not reach_of(setting.jobs, setting.cluster).is_everywhere
+        if (policy.places or confined) and terms.placement == "anywhere":
             terms = self.terms = replace(terms, placement="first-fit")
         self.placement = PLACEMENTS.index(terms.placement)
         self.state = build_state(setting, profiles, self.types, terms)
@@ -119,7 +121,7 @@ class AllocatorRules(ObservingRules[float]):
             self.view.node_gpus = np.diff(self.state.node_first)
             self.view.node_type = self.state.node_type
             self.view.nodes_of_job, self.view.seats_for = self._on_nodes, self._seats_for
-            self.view.reach = reach_of(setting.jobs, setting.cluster)
+            self._learn_reach()
             self._require_places()
         self.unplaced: I64 = np.zeros(count, np.int64)
         self.now_s = 0.0
@@ -135,6 +137,18 @@ class AllocatorRules(ObservingRules[float]):
         self.spread_free = 0
         #: decisions whose changes of GPUs are not in the record yet: (end in the log, jobs waiting)
         self.undrawn: list[tuple[int, int]] = []
+
+    def _learn_reach(self) -> None:
+        """Which nodes jobs may use, where nodes are tracked."""
+        setting, view, i = self.setting, self.view, self.state.i
+        if not len(self.state.owner):
+            return
+        view.reach = reach = reach_of(setting.jobs, setting.cluster)
+        self.state = self.state._replace(reach=reach.nodes.astype(np.int64))
+        view.types_of.clear()
+        i[ak.REACH], i[ak.NODES], i[ak.ALONE] = reach.kind, reach.said, reach.each == WHOLE_NODE
+        if setting.limits is not None:
+            view.limits = beside_nodes(setting.limits, setting.jobs, setting.cluster)
 
     def next_moment(self) -> float | None:
         """The next arrival or end, or the next round at which anybody is there; None when nothing can change."""
@@ -226,6 +240,7 @@ class AllocatorRules(ObservingRules[float]):
             longer(view.int_columns, count),
         )
         self.unplaced = longer(self.unplaced, count)
+        self._learn_reach()
 
     def take_in(self, row: int, alone: Self, setting: Setting) -> None:
         """A job takes a spare row; the policy is asked when it comes."""
@@ -234,6 +249,7 @@ class AllocatorRules(ObservingRules[float]):
         super().take_in(row, alone, setting)
         self.setting, self.state.active[row] = setting, active
         self.state.i[ak.ROW, row], self.state.i[ak.USER, row] = row, names.index(setting.jobs.user[row])
+        self._learn_reach()
         self.coming_s = min(self.coming_s, float(self.state.f[ak.SUBMIT, row]))
 
     def cancel(self, row: int, now_s: float) -> None:
@@ -278,6 +294,7 @@ class AllocatorRules(ObservingRules[float]):
             log_row=longer(state.log_row, grown),
             log_gpus=longer(state.log_gpus, grown),
         )
+        self._learn_reach()
         view.total = int(state.type_size.sum())
         view.usable_of.clear()
         self.wake_s = min(self.wake_s, max(now_s, self.now_s))
@@ -339,7 +356,7 @@ class AllocatorRules(ObservingRules[float]):
         if len(state.owner):
             view.node_free = np.add.reduceat(state.owner < 0, state.node_first[:-1]).astype(np.int64)
             view.owner, view.node_of = state.owner, np.arange(len(state.owner))
-            if self.placement != ak.BUDDY:
+            if self.placement != BUDDY:
                 view.node_of = np.repeat(np.arange(len(state.node_type)), np.diff(state.node_first))
         view.spread = np.zeros(view.count, np.int64)
         answer = self._ask()
@@ -443,20 +460,26 @@ class AllocatorRules(ObservingRules[float]):
         where, count = np.unique(node, return_counts=True)
         return dict(zip(where.tolist(), count.tolist(), strict=True))
 
-    def _seats_for(self, owner: I64, gpus: int, gpu_type: int) -> I64:
+    def _seats_for(self, at: int, owner: I64, gpus: int, gpu_type: int) -> I64:
         """See `View.seats_for`."""
-        tried = self.state._replace(owner=owner.copy(), type_free=self.state.type_size)
-        seed = self.setting.seed
-        if not ak.find_nodes(tried, ak.TRIED, gpus, gpu_type, self.placement, seed):
+        return self._seats_of(int(self.view.job[at]), owner, gpus, gpu_type)
+
+    def _seats_of(self, row: int, owner: I64, gpus: int, gpu_type: int) -> I64:
+        """The same for a job by its row."""
+        tried = self.state._replace(owner=owner.copy())
+        if not ak.find_nodes(tried, row, ak.TRIED, gpus, gpu_type, self.placement, self.setting.seed):
             return np.zeros(0, np.int64)
         return np.flatnonzero(tried.owner == ak.TRIED)
 
     def _require_places(self) -> None:
         """Raise ScenarioError if the placement could not even put a job on nodes that are all free."""
         jobs, empty = self.setting.jobs, np.full(len(self.state.owner), -1, np.int64)
-        for gpus in np.unique(jobs.gpus).tolist() if not self.policy.places else ():
-            if not any(len(self._seats_for(empty, gpus, number)) for number in range(len(self.types))):
-                where, name = f"job {jobs.id[int(np.argmax(jobs.gpus == gpus))]}", self.terms.placement
+        asked = self.state.i[[ak.WANT, ak.REACH, ak.NODES, ak.ALONE]]
+        rows = np.unique(asked, axis=1, return_index=True)[1] if not self.policy.places else ()
+        for row in sorted(int(one) for one in rows):
+            gpus = int(jobs.gpus[row])
+            if not any(len(self._seats_of(row, empty, gpus, number)) for number in range(len(self.types))):
+                where, name = f"job {jobs.id[row]}", self.terms.placement
                 what = f"asks for {gpus} GPUs, for which the placement {name} has no nodes even when all nodes are free"
                 raise ScenarioError.at(where, what)
 
@@ -526,6 +549,10 @@ class AllocatorRules(ObservingRules[float]):
                 raise self._wrong(at, f"was given {count} GPUs of node {node}; a count is expected")
             if count:
                 by_node[int(node)] = int(count)
+            if count and not self.state.reach[self.state.i[ak.REACH, self.view.job[at]], node]:
+                raise self._wrong(
+                    at, f"was given GPUs of node {node}, which its partition or GPU type leaves out"
+                )
         if sum(by_node.values()) != gpus:
             raise self._wrong(
                 at,
@@ -738,6 +765,7 @@ def build_state(
         owner=np.full(total if placed else 0, -1, np.int64),
         node_first=np.concatenate(([0], np.cumsum(node_gpus))).astype(np.int64),
         node_type=node_type,
+        reach=np.ones((1, len(node_type)), np.int64),
         cost=setting.costs.curves(int(max(total, 1))) if setting.costs else _plain_costs(terms),
         penalty=np.array(terms.penalty),
         meta=np.zeros(8, np.int64),

@@ -323,10 +323,9 @@ def decided(view: View, terms: nq.Terms, waiting: I64, clock: F64, news: bool) -
     """
     assert view.reach is not None
     jobs, reach = view.job, view.reach
-    mine = Reach(reach.nodes, reach.kind[jobs], reach.count[jobs], reach.each[jobs], reach.line[jobs])
     queue = blank_queue(
         view.node_gpus,
-        mine,
+        reach.of(jobs),
         view.gpus,
         view.requested_s,
         view.windows,

@@ -17,6 +17,7 @@ from forerun.cluster.engine.record import Record
 from forerun.cluster.engine.rules import AnyRules
 from forerun.cluster.inputs.arrays import I64
 from forerun.cluster.inputs.prepare import Inputs
+from forerun.cluster.inputs.reach import reach_of
 from forerun.cluster.inputs.setting import Setting
 from forerun.cluster.observer import Observer
 from forerun.cluster.policies.backfilling.base import BackfillPolicy
@@ -80,7 +81,8 @@ def rules_for(policy: Policy, setting: Setting, record: Record, terms: Terms, se
         return policy.rules(setting, record)
     assert isinstance(policy, Allocator), policy
     alone = terms.quota is None and terms.penalty[1:] == (1.0,) and setting.costs is None
-    plain = alone and terms.placement == "anywhere" and setting.limits is None
+    everywhere = reach_of(setting.jobs, setting.cluster).is_everywhere
+    plain = alone and everywhere and terms.placement == "anywhere" and setting.limits is None
     if isinstance(policy, PriorityPolicy) and plain and not policy.backfill and not policy.round_s:
         return PriorityRules(setting, record, policy, terms)
     plain = plain and len(set(setting.cluster.node_types())) == 1

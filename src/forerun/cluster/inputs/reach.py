@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
 
 from forerun.cluster.inputs.arrays import BOOL, I64, Cluster, JobLabels, Jobs
+from forerun.cluster.inputs.limits import Limits
 
 #: what an exclusive job takes of each node: all of its GPUs
 WHOLE_NODE: Final = -1
@@ -21,15 +22,27 @@ class Reach:
     ----------
     nodes : bool[classes, nodes], those of each class.
     kind : int64[jobs], the class of each job.
-    count, each : int64[jobs], how many nodes a job takes, and how many GPUs of each of them (`WHOLE_NODE`: all).
+    said : int64[jobs], how many nodes a job asks for; 0: as few as can be.
+    count, each : int64[jobs], how many nodes a job takes, and at most how many GPUs of each of them (`WHOLE_NODE`: all).
     line : int64[jobs], the number of a job's partition: one that does not fit may hold up others of its own.
     """
 
     nodes: BOOL
     kind: I64
+    said: I64
     count: I64
     each: I64
     line: I64
+
+    @property
+    def is_everywhere(self) -> bool:
+        """Whether all jobs may use all nodes."""
+        return bool(self.nodes.all())
+
+    def of(self, jobs: I64) -> Reach:
+        """That of some jobs, by their numbers."""
+        columns = {name: getattr(self, name)[jobs] for name in ("kind", "said", "count", "each", "line")}
+        return replace(self, **columns)
 
 
 def reach_of(jobs: Jobs, cluster: Cluster) -> Reach:
@@ -54,8 +67,36 @@ def reach_of(jobs: Jobs, cluster: Cluster) -> Reach:
         if gpu_type:
             nodes[number] &= types == gpu_type.lower()
     largest = np.array([int(size[mine].max(initial=1)) for mine in nodes], np.int64)
-    fewest = -(-jobs.gpus // largest[kind])
-    count = np.where(labels.nodes > 0, np.minimum(labels.nodes, jobs.gpus), fewest)
+    said = np.minimum(labels.nodes, jobs.gpus)
+    count = np.where(said > 0, said, -(-jobs.gpus // largest[kind]))
     each = -(-jobs.gpus // count)
     each[labels.exclusive] = WHOLE_NODE
-    return Reach(nodes, kind, count, each, line)
+    return Reach(nodes, kind, said, count, each, line)
+
+
+def beside_nodes(limits: Limits, jobs: Jobs, cluster: Cluster) -> Limits:
+    """Limits without those that are the size of a partition whose nodes are known: its nodes are what limits it."""
+    names = ("",) * len(jobs) if jobs.labels is None else jobs.labels.partition
+    known = np.array([all(one in cluster.partitions for one in name.split(",")) for name in names], np.bool_)
+    groups = {group for of_type in limits.planned_of for of_job in of_type for group in of_job}
+    apart = {
+        group
+        for of_type in limits.planned_of
+        for row in np.flatnonzero(~known).tolist()
+        for group in of_type[row]
+    }
+    gone = groups - apart
+
+    def kept(of: tuple[tuple[tuple[int, ...], ...], ...]) -> tuple[tuple[tuple[int, ...], ...], ...]:
+        return tuple(
+            tuple(tuple(one for one in of_job if one not in gone) for of_job in of_type) for of_type in of
+        )
+
+    if not gone:
+        return limits
+    return replace(
+        limits,
+        planned=limits.planned - gone,
+        groups_of=kept(limits.groups_of),
+        planned_of=kept(limits.planned_of),
+    )

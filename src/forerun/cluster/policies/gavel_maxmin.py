@@ -68,7 +68,10 @@ def speeds(view: View) -> F64:
     top = view.rate.shape[2] - 1
     known = (view.kind >= 0) & (view.gpus <= top)
     rate[known] = view.rate[:, view.kind[known], view.gpus[known]].T
-    return np.where(view.gpus[:, None] <= view.type_total[None, :], rate, 0.0)
+    there = np.zeros(rate.shape, np.bool_)
+    for at in range(view.count):
+        there[at, sorted(view.types_in_reach(at))] = True
+    return np.where(there & (view.gpus[:, None] <= view.type_total[None, :]), rate, 0.0)
 
 
 def fair_shares(speed: F64, gpus: I64, type_total: I64) -> F64:

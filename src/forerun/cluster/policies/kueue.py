@@ -163,7 +163,7 @@ class _Round:
         if option.stopped:
             self.preempted.add(at)
         if len(self.owner):
-            self.places[at] = self.seats[at] = view.seats_for(self.owner, self.gpus[at], number)
+            self.places[at] = self.seats[at] = view.seats_for(at, self.owner, self.gpus[at], number)
         self.types[at], self.since_s[at] = number, view.now_s
         self._count(at, number, 1)
 
@@ -211,7 +211,7 @@ class _Round:
             return False
         if not borrows and self.used[queue][number] + need > self.queues.nominal_gpus[queue][number]:
             return False
-        if len(self.owner) and not len(self.view.seats_for(self.owner, need, number)):
+        if len(self.owner) and not len(self.view.seats_for(at, self.owner, need, number)):
             self.view.spread[at] = 1
             return False
         return True

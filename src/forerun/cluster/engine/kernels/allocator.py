@@ -13,8 +13,8 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from forerun.cluster.engine.kernels.arrays import F64, I64
-from forerun.cluster.engine.kernels.common import GOLDEN, mixed
 from forerun.cluster.engine.kernels.heap import push, remove
+from forerun.cluster.engine.kernels.placement import BUDDY, block_on, place
 from forerun.core.kernels.jit import kernel
 
 # columns of f
@@ -47,7 +47,10 @@ PREEMPTS: Final = 8
 COSTS: Final = 9  # row of the costs
 BEFORE: Final = 10  # GPUs before the present decision, of jobs that go on with others
 ROW: Final = 11  # the job's own number, by which equal ends are ranked
-INTS: Final = 12
+REACH: Final = 12  # its row of `reach`
+NODES: Final = 13  # nodes that it asks for; 0: as few as can be
+ALONE: Final = 14  # whether nobody else may be on its nodes
+INTS: Final = 15
 
 # what a change of GPUs is, by which it costs
 RESTART: Final = 0
@@ -69,14 +72,6 @@ ABSENT: Final = 0
 WAITING: Final = 1
 HOLDING: Final = 2
 DONE: Final = 3
-
-# placements
-ANYWHERE: Final = 0
-FIRST_FIT: Final = 1
-BEST_FIT: Final = 2
-CONSOLIDATED: Final = 3
-BUDDY: Final = 4
-RANDOM: Final = 5
 
 #: the owner of GPUs that no job can have, and of those that a job would get
 NOBODY: Final = 1 << 62
@@ -102,6 +97,7 @@ class AllocatorState(NamedTuple):
     type_free, type_size : GPUs of each type, free and in all.
     owner : the job on each GPU, -1: none; empty where nodes do not matter.
     node_first, node_type : the first GPU of each node (and one after the last), and its type.
+    reach : int64[classes, nodes], 1 for the nodes that jobs of a class may use.
     cost : float64[rows, 6, GPUs + 1], seconds of a start after preemption, of growing, shrinking and moving, by the larger
         count, of the first start, and until the GPUs that a job gives up are free; beyond the last one the last applies.
     penalty : speed of a job on that many nodes, relative to one; beyond the last number the last applies.
@@ -121,6 +117,7 @@ class AllocatorState(NamedTuple):
     owner: I64
     node_first: I64
     node_type: I64
+    reach: I64
     cost: F64
     penalty: F64
     meta: I64
@@ -496,8 +493,12 @@ def _start(
                 nodes += 1
                 while named[k] >= s.node_first[node + 1]:
                     node += 1
+                if s.i[ALONE, job]:
+                    for g in range(s.node_first[node], s.node_first[node + 1]):
+                        if s.owner[g] < 0:
+                            s.owner[g] = job
     elif len(s.owner) > 0:
-        nodes = find_nodes(s, job, gpus, gpu_type, placement, seed)
+        nodes = find_nodes(s, job, job, gpus, gpu_type, placement, seed)
     elif s.type_free[gpu_type] < gpus:
         nodes = 0
     if nodes == 0:
@@ -542,123 +543,34 @@ def change_s(cost: F64, row: int, before: int, after: int) -> float:
 
 
 @kernel
-def free_on(s: AllocatorState, node: int) -> int:
-    """Free GPUs of a node."""
-    count = 0
-    for g in range(s.node_first[node], s.node_first[node + 1]):
-        count += s.owner[g] < 0
-    return count
+def find_nodes(
+    s: AllocatorState, job: int, mark: int, gpus: int, gpu_type: int, placement: int, seed: int
+) -> int:
+    """Give a job GPUs on nodes of one type that it may use; the number of nodes, 0 if no admissible place is free.
 
+    It has the shape that it asks for, as long as it has as many GPUs as it asks for. Where it cannot be served in full, it
+    gets nothing.
 
-@kernel
-def find_nodes(s: AllocatorState, job: int, gpus: int, gpu_type: int, placement: int, seed: int) -> int:
-    """Give a job GPUs on nodes of one type; the number of nodes, 0 if no admissible place is free.
-
-    A job that fits on a node stays on one; a larger one takes whole nodes and, for the rest, part of one. With the
-    consolidated placement it may take partly used nodes too, as few as possible. Where it cannot be served in full, it gets
-    nothing.
+    Parameters
+    ----------
+    job : whose shape and nodes matter.
+    mark : the owner of the GPUs from then on.
     """
-    largest = 0
-    for node in range(len(s.node_type)):
-        if s.node_type[node] == gpu_type:
-            largest = max(largest, s.node_first[node + 1] - s.node_first[node])
-    if gpus <= largest:
-        node = choose_node(s, gpus, gpu_type, placement, seed)
-        if node >= 0:
-            seize(s, node, job, gpus, placement)
-            return 1
-        if placement != CONSOLIDATED:
-            return 0
-    if placement == CONSOLIDATED:
-        return _fewest_nodes(s, job, gpus, gpu_type)
-    left = gpus
-    nodes = 0
-    for node in range(len(s.node_type)):
-        size = s.node_first[node + 1] - s.node_first[node]
-        if left >= largest and s.node_type[node] == gpu_type and size == largest and free_on(s, node) == size:
-            seize(s, node, job, size, placement)
-            left -= size
-            nodes += 1
-    if left > 0 and left < largest:
-        node = choose_node(s, left, gpu_type, placement, seed)
-        if node >= 0:
-            seize(s, node, job, left, placement)
-            return nodes + 1
-    if left > 0:
-        for g in range(len(s.owner)):
-            if s.owner[g] == job:
-                s.owner[g] = -1
-        return 0
-    return nodes
-
-
-@kernel
-def _fewest_nodes(s: AllocatorState, job: int, gpus: int, gpu_type: int) -> int:
-    """Nodes with most free GPUs first, until the job is served."""
-    if s.type_free[gpu_type] < gpus:
-        return 0
-    left = gpus
-    nodes = 0
-    while left > 0:
-        best, most_free = -1, 0
-        for node in range(len(s.node_type)):
-            if s.node_type[node] == gpu_type:
-                free = free_on(s, node)
-                # the last piece goes to the node that it leaves fullest
-                better = free > most_free if most_free < left else left <= free < most_free
-                if free > 0 and better:
-                    best, most_free = node, free
-        if best < 0:
-            return 0
-        part = min(left, most_free)
-        seize(s, best, job, part, CONSOLIDATED)
-        left -= part
-        nodes += 1
-    return nodes
-
-
-@kernel
-def choose_node(s: AllocatorState, gpus: int, gpu_type: int, placement: int, seed: int) -> int:
-    """The node for a job (or a rest) that fits on one node, -1 if none has enough free GPUs."""
-    best, most_free, fitting = -1, 0, 0
-    for node in range(len(s.node_type)):
-        if s.node_type[node] != gpu_type:
-            continue
-        free = free_on(s, node)
-        if free < gpus or (placement == BUDDY and block_on(s, node, gpus) < 0):
-            continue
-        if placement == FIRST_FIT:
-            return node
-        if placement == RANDOM:
-            fitting += 1
-            s.meta[DRAWS] += 1
-            if mixed(np.uint64(seed) + np.uint64(s.meta[DRAWS]) * GOLDEN) % np.uint64(fitting) == np.uint64(
-                0
-            ):
-                best = node
-        elif best < 0 or free < most_free:
-            best, most_free = node, free
-    return best
-
-
-@kernel
-def block_on(s: AllocatorState, node: int, gpus: int) -> int:
-    """The first GPU of a free aligned block of a power of two that holds `gpus`, -1 if there is none."""
-    size = 1
-    while size < gpus:
-        size *= 2
-    first, last = s.node_first[node], s.node_first[node + 1]
-    if size > last - first:
-        return int(first) if free_on(s, node) == last - first and gpus <= last - first else -1
-    g = first
-    while g + size <= last:
-        whole = True
-        for k in range(size):
-            whole &= s.owner[g + k] < 0
-        if whole:
-            return int(g)
-        g += size
-    return -1
+    nodes, asked = len(s.node_type), gpus == s.i[WANT, job]
+    free, size, share = np.zeros(nodes, np.int64), np.zeros(nodes, np.int64), np.zeros(nodes, np.int64)
+    for node in range(nodes):
+        if s.node_type[node] == gpu_type and s.reach[s.i[REACH, job], node]:
+            size[node] = s.node_first[node + 1] - s.node_first[node]
+            for g in range(s.node_first[node], s.node_first[node + 1]):
+                free[node] += s.owner[g] < 0
+    chosen = np.zeros(nodes, np.int64)
+    said, alone = s.i[NODES, job] if asked else 0, s.i[ALONE, job] > 0
+    count = place(
+        free, size, gpus, said, alone, placement, seed, s.meta[DRAWS:], s.owner, s.node_first, chosen, share
+    )
+    for k in range(count):
+        seize(s, chosen[k], mark, share[k], placement)
+    return int(count)
 
 
 @kernel
@@ -666,7 +578,7 @@ def seize(s: AllocatorState, node: int, job: int, gpus: int, placement: int) -> 
     """Take GPUs of a node: the lowest free ones, or the first of an aligned block."""
     g = s.node_first[node]
     if placement == BUDDY:
-        g = max(g, block_on(s, node, gpus))
+        g = max(g, block_on(s.owner, s.node_first[node], s.node_first[node + 1], gpus))
     left = gpus
     while left > 0:
         if s.owner[g] < 0:

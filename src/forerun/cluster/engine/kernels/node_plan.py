@@ -445,7 +445,7 @@ def plan_job(s: Nodes, job: int, now: float, resolution_s: float) -> bool:
     pool, from_word, to_word = s.pool[kind], s.from_word[kind], s.to_word[kind]
     begin = now
     while True:
-        end = floor_s(begin + request, resolution_s)
+        end = max(floor_s(begin + request, resolution_s), begin)  # maintenance may begin between the two
         _leave_usable(s, kind, begin, end)
         change = _comes_back(s, pool, begin, end)
         start = freed = np.inf

@@ -155,7 +155,8 @@ class Seated:
     def find(self, at: int, start_s: float, gpu_type: int) -> tuple[tuple[int, int], ...]:
         """Where the placement puts a job for its request from an instant on; nowhere: empty."""
         view, busy = self.view, self.busy(start_s, float(self.view.requested_s[at]))
-        seats = view.seats_for(np.where(self.place < busy[self.node], 0, -1), int(view.gpus[at]), gpu_type)
+        taken = np.where(self.place < busy[self.node], 0, -1)
+        seats = view.seats_for(at, taken, int(view.gpus[at]), gpu_type)
         view.spread[at] |= start_s == view.now_s and not len(seats)
         nodes, counts = np.unique(self.node[seats], return_counts=True)
         return tuple(zip(nodes.tolist(), counts.tolist(), strict=True))
