@@ -39,6 +39,7 @@ class Job:
     gpus: int
     limit_s: int
     exclusive: bool = False
+    partitions: tuple[str, ...] = ("",)
 
 
 @dataclass(frozen=True)
@@ -74,6 +75,17 @@ class Machine:
     resolution_s: int = 60
     window_s: int = 86_400
     max_jobs: int = 500
+    partitions: Mapping[str, frozenset[int]] = field(default_factory=dict)
+    tiers: Mapping[str, int] = field(default_factory=dict)
+
+    def reach(self, partition: str) -> frozenset[int]:
+        """The nodes of a partition; without partitions, all."""
+        return self.partitions.get(partition, frozenset(self.gpus))
+
+    def queue(self, waiting: Iterable[Job]) -> list[tuple[Job, str]]:
+        """Each job once for each of its partitions, those of a higher tier first."""
+        pairs = [(job, name) for job in waiting for name in job.partitions]
+        return sorted(pairs, key=lambda pair: -self.tiers.get(pair[1], 1))
 
 
 @dataclass(frozen=True)
@@ -213,10 +225,14 @@ def plan(state: State) -> Plan:
             table = reserve(table, outage.start_s, outage.end_s, outage.nodes)
     running = list(state.running)
     found = Plan()
-    for job in state.waiting[: machine.max_jobs]:
-        outcome = settle(job, now_s, machine, running, table, found.attempts)
+    started: set[str] = set()
+    for job, partition in machine.queue(state.waiting)[: machine.max_jobs]:
+        if job.id in started:
+            continue
+        outcome = settle(job, partition, now_s, machine, running, table, found.attempts)
         if isinstance(outcome, Running):
             running.append(outcome)
+            started.add(job.id)
             found.starts.append(outcome)
         elif outcome is not None:
             found.promises.append(outcome)
@@ -226,6 +242,7 @@ def plan(state: State) -> Plan:
 
 def settle(
     job: Job,
+    partition: str,
     now_s: float,
     machine: Machine,
     running: Sequence[Running],
@@ -244,11 +261,11 @@ def settle(
     at_s = now_s
     while True:
         end_s = (at_s + job.limit_s) // down * down
-        allowed = frozenset(machine.gpus)
+        allowed = machine.reach(partition)
         for span in table:
             if span.end_s > at_s and span.start_s <= end_s:
                 allowed &= span.nodes
-        change_s = comes_back(table, at_s, end_s)
+        change_s = comes_back(table, at_s, end_s, machine.reach(partition))
         found = None
         if len(allowed) >= job.nodes:
             attempts.append(Attempt(job, at_s, allowed))
@@ -274,12 +291,12 @@ def settle(
             return None
 
 
-def comes_back(table: Sequence[Span], at_s: float, end_s: float) -> float | None:
+def comes_back(table: Sequence[Span], at_s: float, end_s: float, reach: frozenset[int]) -> float | None:
     """The first boundary after ``at_s`` at which a node becomes available, up to one span past ``end_s``."""
     for span, following in pairwise(table):
         if span.end_s <= at_s:
             continue
-        if not following.nodes <= span.nodes:
+        if not following.nodes & reach <= span.nodes:
             return following.start_s
         if span.start_s > end_s:
             return None
@@ -307,16 +324,22 @@ def first_come(state: State) -> list[Running]:
     """The main scheduler: start the waiting jobs in order, and stop at the first that does not fit."""
     free = Free(state.machine, state.running)
     starts: list[Running] = []
-    for job in state.waiting:
+    blocked: set[str] = set()
+    away: set[int] = set()
+    for job, partition in state.machine.queue(state.waiting):
+        if partition in blocked or any(one.job is job for one in starts):
+            continue
         closed = {
             node
             for outage in state.machine.outages
             if outage.start_s < state.now_s + job.limit_s and outage.end_s > state.now_s
             for node in outage.nodes
         }
-        nodes = free.place(job, frozenset(state.machine.gpus) - closed)
+        nodes = free.place(job, state.machine.reach(partition) - closed - away)
         if nodes is None:
-            break
+            blocked.add(partition)
+            away |= state.machine.reach(partition)
+            continue
         starts.append(Running(job, state.now_s, nodes))
         free.take(starts[-1])
     return starts
@@ -447,6 +470,7 @@ def read_trace(path: Path) -> list[Job]:
                     int(cells[4]),
                     limit_s,
                     exclusive,
+                    tuple(cells[7].split(",")) if cells[7] != "-" else ("",),
                 )
             )
     return jobs

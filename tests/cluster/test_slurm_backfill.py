@@ -33,25 +33,28 @@ def starts(made: Setting, policy: Policy) -> list[float]:
 
 
 def test_jobs_out_of_order_wait_for_the_next_plan() -> None:
-    """Four GPUs: 0 has two until 100, 1 needs all, 2 fits beside 0 and ends before 1 is due. A plan is made when 1 comes."""
+    """Four GPUs: 0 has two for 100 s, 1 needs all, 2 fits beside 0 and ends before 1 is due.
+
+    A job starts a second after it comes or another one ends, or 30 s after the last plan, which was of no jobs.
+    """
     made = setting([0, 1, 2], [2, 4, 2], [100, 10, 20], [100, 10, 20], 4)
-    assert starts(made, SlurmBackfill(bf_interval_s=30, bf_resolution_s=1)) == [0, 100, 2]
+    assert starts(made, SlurmBackfill(bf_interval_s=30, bf_resolution_s=1)) == [1, 102, 31]
     assert starts(made, SlurmBackfill(bf_interval_s=0, bf_resolution_s=0)) == [0, 100, 2]
 
 
 def test_instants_are_rounded_down_in_the_plan() -> None:
     """1 waits for the node from 100 on. 2 would end at 92; both count as 80, and 2 is in its way."""
     made = setting([0, 1, 2], [2, 4, 2], [100, 50, 90], [100, 50, 90], 4)
-    assert starts(made, SlurmBackfill(bf_interval_s=30, bf_resolution_s=1)) == [0, 100, 2]
-    assert starts(made, SlurmBackfill(bf_interval_s=30, bf_resolution_s=40)) == [0, 100, 150]
+    assert starts(made, SlurmBackfill(bf_interval_s=0, bf_resolution_s=1)) == [0, 100, 2]
+    assert starts(made, SlurmBackfill(bf_interval_s=0, bf_resolution_s=40)) == [0, 100, 150]
 
 
 def test_how_far_and_at_how_many_jobs_a_plan_looks() -> None:
     made = setting([0, 1, 2, 3], [2, 4, 2, 2], [100, 10, 200, 50], [100, 10, 200, 50], 4)
-    plain = SlurmBackfill(bf_interval_s=10, bf_resolution_s=1)
-    assert starts(made, plain) == [0, 100, 110, 12]
+    plain = SlurmBackfill(bf_interval_s=0, bf_resolution_s=1)
+    assert starts(made, plain) == [0, 100, 110, 3]
     assert starts(made, plain.with_(bf_max_job_test=2)) == [0, 100, 110, 110]
-    assert starts(made, plain.with_(bf_window_s=80)) == [0, 202, 2, 102], "2 delays 1, which is 98 s away"
+    assert starts(made, plain.with_(bf_window_s=80)) == [0, 202, 2, 100], "2 delays 1, which is 98 s away"
 
 
 def test_a_plan_made_from_nothing_breaks_what_conservative_keeps() -> None:
@@ -172,6 +175,6 @@ def test_shares_count_again_every_few_minutes() -> None:
     made = setting([0, 1, 2, 3], [1, 1, 1, 1], [1000, 1000, 10, 10], [1000] * 4, 1)
     made = replace(made, jobs=replace(made.jobs, user=("ann", "ann", "ann", "bob")))
     fair = Multifactor(weights=Weights(fairshare=1000), half_life_s=0)
-    assert starts(made, SlurmBackfill(order=fair)) == [0, 1010, 2010, 1000]
+    assert starts(made, SlurmBackfill(order=fair)) == [1, 1013, 2014, 1002]
     slow = fair.with_(count_s=10_000.0)
-    assert starts(made, SlurmBackfill(order=slow)) == [0, 1000, 2000, 2010]
+    assert starts(made, SlurmBackfill(order=slow)) == [1, 1002, 2003, 2014]

@@ -10,6 +10,8 @@ import subprocess
 import tempfile
 from pathlib import Path
 
+from tests.cluster.slurm_reference import Machine
+
 LOCKSTEP = Path(__file__).parent / "lockstep"
 VERSION = "22.05"
 INSTALL = (
@@ -21,7 +23,7 @@ SchedulerType=sched/{scheduler}
 PriorityType=priority/basic
 NodeName=n[1-{nodes}] CPUs=64 Boards=1 SocketsPerBoard=2 CoresPerSocket=32 ThreadsPerCore=1 \
 NodeAddr=127.1.0.[1-{nodes}] RealMemory=500000 Gres=gpu:8 State=UNKNOWN
-PartitionName=gpu Nodes=ALL Default=YES MaxTime=UNLIMITED State=UP OverSubscribe=NO DefMemPerNode=1000
+{partitions}
 DebugFlags=Backfill,BackfillMap
 """
 
@@ -71,11 +73,23 @@ def free_port() -> int:
 
 
 def run(
-    tool: Path, trace: Path, folder: Path, *, nodes: int, scheduler: str = "backfill", phase_s: float = 0
+    tool: Path,
+    trace: Path,
+    folder: Path,
+    machine: Machine,
+    *,
+    scheduler: str = "backfill",
+    phase_s: float = 0,
 ) -> Path:
     """Run one trace; ``folder`` gets slurm.conf, out.tsv and the logs with every plan."""
+    names = machine.partitions or {"gpu": frozenset(machine.gpus)}
+    partitions = "\n".join(
+        f"PartitionName={name} Nodes=n[{','.join(map(str, sorted(on)))}] Default={'NO' if at else 'YES'} "
+        f"PriorityTier={machine.tiers.get(name, 1)} MaxTime=UNLIMITED State=UP OverSubscribe=NO DefMemPerNode=1000"
+        for at, (name, on) in enumerate(names.items())
+    )
     with tempfile.NamedTemporaryFile("w", suffix=".conf") as conf:
-        conf.write(CONF.format(scheduler=scheduler, nodes=nodes))
+        conf.write(CONF.format(scheduler=scheduler, nodes=len(machine.gpus), partitions=partitions))
         conf.flush()
         phase = {"LOCKSTEP_PHASE_MS": str(round(phase_s * 1000)), "PORT": str(free_port())}
         environment = os.environ | {"TZ": "UTC"} | phase

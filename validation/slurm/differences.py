@@ -53,7 +53,7 @@ def forced(folder: Path, jobs: list[Job], machine: Machine) -> Forced:
     return Forced(count, 2 * both / (mine + theirs) if mine + theirs else 1.0, first)
 
 
-def record(folder: Path, trace: Path, nodes: int, scheduler: str) -> None:
+def record(folder: Path, trace: Path, machine: Machine, scheduler: str) -> None:
     """Say what made this run: trace, configuration, version, and the digest of each file that a judge reads."""
     files = {
         "trace": trace,
@@ -63,7 +63,8 @@ def record(folder: Path, trace: Path, nodes: int, scheduler: str) -> None:
     }
     manifest = {
         "slurm": version(),
-        "nodes": nodes,
+        "nodes": len(machine.gpus),
+        "partitions": {name: sorted(on) for name, on in machine.partitions.items()},
         "scheduler": scheduler,
         "setup": None,
         "sacctmgr": None,
@@ -76,13 +77,12 @@ def record(folder: Path, trace: Path, nodes: int, scheduler: str) -> None:
     (folder / "manifest.json").write_text(json.dumps(manifest, indent=1) + "\n")
 
 
-def judge(tool: Path, jobs: list[Job], folder: Path, *, nodes: int) -> tuple[Forced, Likeness]:
+def judge(tool: Path, jobs: list[Job], folder: Path, machine: Machine) -> tuple[Forced, Likeness]:
     """Run both on the same jobs."""
     trace = folder.with_suffix(".tsv")
     workloads.write(jobs, trace)
-    run(tool, trace, folder, nodes=nodes)
-    record(folder, trace, nodes, "backfill")
-    machine = Machine(dict.fromkeys(range(1, nodes + 1), 8))
+    run(tool, trace, folder, machine)
+    record(folder, trace, machine, "backfill")
     jobs = read_trace(trace)
     return forced(folder, jobs, machine), alike(jobs, replay(jobs, machine), read_run(folder / "out.tsv"))
 
@@ -102,15 +102,20 @@ def main() -> None:
         tool = build(Path(temporary))
         seeds = range(options.seed, options.seed + options.micro)
         drawn = [
-            (f"{kind}-{seed}", 4, workloads.micro(kind, seed))
+            (f"{kind}-{seed}", workloads.machine(4), workloads.micro(kind, seed))
             for kind in ("whole", "shared")
             for seed in seeds
         ]
         for seed in range(options.seed, options.seed + options.traces):
             kind, nodes = ("whole", 16) if seed % 2 else ("shared", 8)
-            drawn.append((f"trace-{kind}-{seed}", nodes, workloads.trace(kind, seed, 150, nodes, 0.9)))
-        for name, nodes, jobs in drawn:
-            given, likeness = judge(tool, jobs, out.resolve() / name, nodes=nodes)
+            machine = workloads.machine(nodes)
+            drawn.append((f"trace-{kind}-{seed}", machine, workloads.trace(kind, seed, 150, machine, 0.9)))
+            for kind in workloads.PARTITIONS:
+                machine = workloads.machine(12, kind)
+                jobs = workloads.trace("shared", seed, 150, machine, 1.0)
+                drawn.append((f"trace-{kind}-{seed}", machine, jobs))
+        for name, machine, jobs in drawn:
+            given, likeness = judge(tool, jobs, out.resolve() / name, machine)
             print(
                 f"{name}: {given.cycles} plans, F1 {given.f1:.4f}; alone: same cycle {likeness.same_cycle:.3f}, "
                 f"same nodes {likeness.same_nodes:.3f}, mean wait {likeness.mean_wait_s:.0f} s "

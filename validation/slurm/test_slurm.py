@@ -24,7 +24,9 @@ def test_micro_runs(kind: str, tool: Path, tmp_path: Path) -> None:
     """Each printed plan is made again, and at least 95 % of the jobs that waited start in the same cycle."""
     same = []
     for seed in range(200, 206):
-        given, likeness = judge(tool, workloads.micro(kind, seed), tmp_path / f"{kind}-{seed}", nodes=4)
+        given, likeness = judge(
+            tool, workloads.micro(kind, seed), tmp_path / f"{kind}-{seed}", workloads.machine(4)
+        )
         assert given.cycles > 10
         assert given.f1 > 0.95, (seed, given.first)
         same.append(likeness.same_cycle)
@@ -33,6 +35,18 @@ def test_micro_runs(kind: str, tool: Path, tmp_path: Path) -> None:
 
 def test_a_trace(tool: Path, tmp_path: Path) -> None:
     """Alone, a run may fall into another order than Slurm's, which it also does against itself; plans may not."""
-    given, _ = judge(tool, workloads.trace("shared", 200, 80, 8, 0.9), tmp_path / "trace", nodes=8)
+    machine = workloads.machine(8)
+    given, _ = judge(tool, workloads.trace("shared", 200, 80, machine, 0.9), tmp_path / "trace", machine)
     assert given.cycles > 100
     assert given.f1 > 0.95, given.first
+
+
+@pytest.mark.parametrize("kind", workloads.PARTITIONS)
+def test_partitions(kind: str, tool: Path, tmp_path: Path) -> None:
+    """Partitions apart, sharing nodes, and of two tiers; some jobs name both. Alone, the mean wait is within 7 %."""
+    machine = workloads.machine(12, kind)
+    jobs = workloads.trace("shared", 200, 100, machine, 1.0)
+    given, likeness = judge(tool, jobs, tmp_path / kind, machine)
+    assert given.cycles > 50
+    assert given.f1 > 0.95, given.first
+    assert likeness.mean_wait_off <= 0.07

@@ -21,7 +21,7 @@ import numpy as np
 
 from forerun.cluster.inputs.arrays import BOOL, F64, I64, JobLabels
 from forerun.cluster.inputs.limits import Limits, Tally
-from forerun.cluster.inputs.reach import Reach
+from forerun.cluster.inputs.reach import Entries, Reach
 from forerun.cluster.inputs.setting import Window
 from forerun.core.registry import Registry
 from forerun.core.scenario.spec import NamedSpec
@@ -128,6 +128,7 @@ class View:
     __slots__ = (
         "costs",
         "count",
+        "entries",
         "float_columns",
         "free",
         "ids",
@@ -172,6 +173,8 @@ class View:
         self.limits: Limits | None = None
         #: which nodes jobs may use, by the job's number; None where nodes are not tracked
         self.reach: Reach | None = None
+        #: what they ask for in each of their partitions, likewise
+        self.entries: Entries | None = None
         self.windows: tuple[Window, ...] = ()
         self.slot_s = 60.0
         self.costs: F64 = np.zeros((1, 6, 1))

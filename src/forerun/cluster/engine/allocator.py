@@ -27,7 +27,7 @@ from forerun.cluster.inputs.arrays import (
     ThroughputTable,
 )
 from forerun.cluster.inputs.limits import Tally
-from forerun.cluster.inputs.reach import WHOLE_NODE, beside_nodes, reach_of
+from forerun.cluster.inputs.reach import WHOLE_NODE, beside_nodes, entries_of, reach_of
 from forerun.cluster.inputs.setting import Setting
 from forerun.cluster.policy import AbsentJob, Allocation, Allocator, Scheduler
 from forerun.core.errors import PolicyError, ScenarioError
@@ -144,6 +144,7 @@ class AllocatorRules(ObservingRules[float]):
         if not len(self.state.owner):
             return
         view.reach = reach = reach_of(setting.jobs, setting.cluster)
+        view.entries = entries_of(setting.jobs, setting.cluster)
         self.state = self.state._replace(reach=reach.nodes.astype(np.int64))
         view.types_of.clear()
         i[ak.REACH], i[ak.NODES], i[ak.ALONE] = reach.kind, reach.said, reach.each == WHOLE_NODE

@@ -19,7 +19,7 @@ from forerun.cluster.engine.priority import QueueRules
 from forerun.cluster.engine.record import MOST_PLACES, Record, runs_of
 from forerun.cluster.inputs.arrays import BOOL, F64, I64, Jobs
 from forerun.cluster.inputs.limits import Limits
-from forerun.cluster.inputs.reach import Reach, reach_of
+from forerun.cluster.inputs.reach import Entries, entries_of
 from forerun.cluster.inputs.setting import Setting, Window
 from forerun.cluster.policies.orders.multifactor import Multifactor, ShareTree
 from forerun.cluster.policies.orders.sjf import ShortestRequest
@@ -47,9 +47,17 @@ def pools_of(nodes: BOOL) -> I64:
     return np.unique(pool, return_inverse=True)[1].astype(np.int64)
 
 
+def fresh_clock() -> F64:
+    """The instants of a scheduler that has not decided anything."""
+    clock = np.full(nq.CLOCK, np.inf)
+    clock[[nq.PLANNED_S, nq.RANKED_S, nq.TRIED_S]] = -np.inf
+    clock[nq.NEWS] = 0.0
+    return clock
+
+
 def blank_queue(
     size: I64,
-    reach: Reach,
+    entries: Entries,
     gpus: I64,
     request_s: F64,
     windows: Sequence[Window],
@@ -62,23 +70,24 @@ def blank_queue(
     Parameters
     ----------
     size : int64[nodes], GPUs of each node.
-    reach : which nodes each job may use, and how it spreads over them.
+    entries : which nodes each job may use in each of its partitions, and how it spreads over them.
     gpus, request_s : of the jobs.
     windows : maintenance.
     tested : how many waiting jobs a plan looks at, at most.
     capacity : entries of the log, at least.
     """
-    jobs, total = len(gpus), int(size.sum())
+    jobs, total, reach = len(gpus), int(size.sum()), entries.reach
+    several, begin = len(reach.kind), entries.first[:-1]
     levels = words_of(size[None, :] >= np.arange(int(size.max()) + 2)[:, None])
     levels[-1] = levels[0]
-    planned = min(tested, jobs)
+    planned = min(tested, several)
     slots, words = 2 * (planned + len(windows)) + 4, levels.shape[1]
     pool = pools_of(reach.nodes)
     pools, sets = int(pool.max(initial=0)) + 1, words_of(reach.nodes)
     capacity = max(capacity, 4 * total + jobs + 256)
     marks = {at_s for each in windows for at_s in (each.announced_s, each.to_s)}
     none: I64 = np.zeros(0, np.int64)
-    columns = {name: np.zeros(jobs) for name in ("fixed", "since", "priority")}
+    columns = {name: np.zeros(several) for name in ("fixed", "priority")}
     nodes = npl.Nodes(
         size=size,
         free=size.copy(),
@@ -87,9 +96,9 @@ def blank_queue(
         pool=pool,
         from_word=np.argmax(sets != 0, axis=1).astype(np.int64),
         to_word=(words - np.argmax(sets[:, ::-1] != 0, axis=1)).astype(np.int64),
-        kind=reach.kind,
-        wide=reach.count,
-        each=reach.each,
+        kind=reach.kind[begin],
+        wide=reach.count[begin],
+        each=reach.each[begin],
         gpus=gpus,
         request=request_s,
         runs=np.zeros(total + 1, np.int64),
@@ -116,13 +125,19 @@ def blank_queue(
         submit=np.zeros(jobs),
         work=np.zeros(jobs),
         gpus=gpus,
-        line=reach.line,
         first_start=np.full(jobs, -1.0),
         end=np.full(jobs, -1.0),
+        entry_first=entries.first,
+        entry_job=entries.job,
+        entry_kind=reach.kind,
+        entry_wide=reach.count,
+        entry_each=reach.each,
+        line=reach.line,
         nodes=nodes,
         limits=nq.Limits(np.zeros(jobs + 1, np.int64), none, none, none, none.copy(), none.copy()),
         ranks=nq.Ranks(
-            tier=np.zeros(jobs, np.int64),
+            tier=np.zeros(several, np.int64),
+            since=np.zeros(jobs),
             owner=np.zeros(jobs, np.int64),
             fair=np.zeros(1),
             usage=np.zeros(1),
@@ -132,14 +147,16 @@ def blank_queue(
         ),
         ending=np.zeros(total + 1, np.int64),
         end_key=np.zeros(total + 1),
-        waiting=np.zeros(jobs + 1, np.int64),
-        held_up=np.full(int(reach.line.max(initial=0)) + 1, -np.inf),
+        waiting=np.zeros(several + 1, np.int64),
+        held_up=np.zeros(len(reach.lines), np.bool_),
+        line_nodes=words_of(reach.lines),
+        shut=np.zeros(words, np.int64),
         window_from=np.array([each.from_s for each in windows], np.float64),
         window_to=np.array([each.to_s for each in windows], np.float64),
         window_announced=np.array([each.announced_s for each in windows], np.float64),
         window_nodes=words_of(np.array([_away(each, size) for each in windows]).reshape(-1, len(size))),
         marks=np.array(sorted(marks), np.float64),
-        clock=np.array([-np.inf, np.inf, -np.inf, 0.0]),
+        clock=fresh_clock(),
         meta=np.zeros(nq.PLACES, np.int64),
         log_row=np.zeros(capacity, np.int64),
         log_gpus=np.zeros(capacity, np.int64),
@@ -226,10 +243,10 @@ class NodeQueueRules(QueueRules):
 
     def __init__(self, setting: Setting, record: Record, terms: nq.Terms, order: Order) -> None:
         jobs, size = setting.jobs, setting.cluster.node_gpus()
-        reach = reach_of(jobs, setting.cluster)
+        entries = entries_of(jobs, setting.cluster)
         queue = blank_queue(
             size,
-            reach,
+            entries,
             jobs.gpus,
             np.maximum(jobs.request_s, 1.0),
             setting.maintenance,
@@ -240,20 +257,20 @@ class NodeQueueRules(QueueRules):
             queue = limited(queue, setting.limits, range(len(jobs)))
         self.terms, self.shares = terms, None
         if isinstance(order, ShortestRequest):
-            queue.ranks.fixed[:] = -jobs.request_s
+            queue.ranks.fixed[:] = -jobs.request_s[entries.job]
         elif isinstance(order, Multifactor):
-            queue = self._ranked(queue, order, setting)
+            queue = self._ranked(queue, order, setting, entries)
         work_s = work_on_request_s(setting)
         self.queue = queue._replace(submit=jobs.submit_s.astype(np.float64), work=work_s)
         self.owner: I64 = np.full(int(size.sum()), -1, np.int64)
         self.first_gpu = np.concatenate(([0], np.cumsum(size)))
         super().__init__(setting, record, self.queue, work_s)
 
-    def _ranked(self, queue: nq.Queue, order: Multifactor, setting: Setting) -> nq.Queue:
+    def _ranked(self, queue: nq.Queue, order: Multifactor, setting: Setting, entries: Entries) -> nq.Queue:
         """The queue with the priorities of an order."""
         weights, ranks = order.weights, queue.ranks
         decay_per_s = math.log(2.0) / order.half_life_s if order.half_life_s else 0.0
-        ranks.tier[:], ranks.fixed[:] = order.standing(setting.jobs, setting.cluster.gpus)
+        ranks.tier[:], ranks.fixed[:] = order.standing(setting.jobs, setting.cluster, entries)
         ranks.since[:] = setting.jobs.submit_s
         self.terms = self.terms._replace(
             age_per_s=weights.age / order.max_age_s,
@@ -310,7 +327,7 @@ class NodeQueueRules(QueueRules):
             self.record.places[row, times_s[at]] = runs_of(np.array(mine, np.int64))
 
 
-def decided(view: View, terms: nq.Terms, waiting: I64, clock: F64, news: bool) -> Allocation:
+def decided(view: View, terms: nq.Terms, waiting: I64, fresh: BOOL, clock: F64, *, ended: bool) -> Allocation:
     """What the scheduler answers to a view.
 
     Parameters
@@ -318,14 +335,15 @@ def decided(view: View, terms: nq.Terms, waiting: I64, clock: F64, news: bool) -
     view : who runs and waits, and where.
     terms : how far and how often it plans.
     waiting : positions of the waiting jobs, in their order.
+    fresh : bool[count], which jobs came now.
     clock : as of `node_queue.Queue`, changed in place.
-    news : whether a job came or ended.
+    ended : whether a job ended, or maintenance changed.
     """
-    assert view.reach is not None
-    jobs, reach = view.job, view.reach
+    assert view.entries is not None
+    jobs = view.job
     queue = blank_queue(
         view.node_gpus,
-        reach.of(jobs),
+        view.entries.of(jobs),
         view.gpus,
         view.requested_s,
         view.windows,
@@ -339,9 +357,17 @@ def decided(view: View, terms: nq.Terms, waiting: I64, clock: F64, news: bool) -
     seats = np.array([node for nodes in on for node in nodes], np.int64)
     begin = np.cumsum([0, *map(len, on)]).astype(np.int64)
     nq.set_state(queue, terms, view.now_s, running, view.changed_s[running], begin, seats, waiting)
-    queue.waiting[: len(waiting)] = waiting  # in the order of the view
+    if delayed := terms.interval_s > 0:  # who comes within a second is looked at after what is due at it
+        waiting = waiting[~fresh[waiting]]
+    in_order = np.concatenate(
+        [np.arange(*queue.entry_first[[at, at + 1]]) for at in waiting.tolist()] or [waiting]
+    )
+    queue.waiting[: len(in_order)] = in_order
+    queue.meta[nq.WAITING], queue.meta[nq.QUEUED] = len(in_order), len(waiting)
     queue.clock[:] = clock
-    nq.decide(queue, terms, view.now_s, news)
+    nq.decide(queue, terms, view.now_s, nq.ENDED * ended | nq.CAME * (bool(fresh.any()) and not delayed))
+    if delayed and fresh.any():
+        nq.note(queue, terms, view.now_s, nq.CAME)
     nodes, given, on_nodes = queue.nodes, view.held.copy(), dict[int, dict[int, int]]()
     for at in nodes.starts[: nodes.meta[npl.STARTS]].tolist():
         first, count = int(nodes.seat_first[at]), int(nodes.seat_count[at])
@@ -354,4 +380,4 @@ def decided(view: View, terms: nq.Terms, waiting: I64, clock: F64, news: bool) -
             )
             left -= on_nodes[at][node]
     clock[:] = queue.clock
-    return Allocation(given, nodes=on_nodes, wake_s=float(clock[nq.PLAN_S]))
+    return Allocation(given, nodes=on_nodes, wake_s=float(min(clock[nq.TRY_S], clock[nq.PLAN_S])))

@@ -24,7 +24,8 @@ class Reach:
     kind : int64[jobs], the class of each job.
     said : int64[jobs], how many nodes a job asks for; 0: as few as can be.
     count, each : int64[jobs], how many nodes a job takes, and at most how many GPUs of each of them (`WHOLE_NODE`: all).
-    line : int64[jobs], the number of a job's partition: one that does not fit may hold up others of its own.
+    line : int64[jobs], the number of a job's partition: one that does not fit may hold up others.
+    lines : bool[lines, nodes], the nodes of each partition.
     """
 
     nodes: BOOL
@@ -33,6 +34,7 @@ class Reach:
     count: I64
     each: I64
     line: I64
+    lines: BOOL
 
     @property
     def is_everywhere(self) -> bool:
@@ -43,6 +45,48 @@ class Reach:
         """That of some jobs, by their numbers."""
         columns = {name: getattr(self, name)[jobs] for name in ("kind", "said", "count", "each", "line")}
         return replace(self, **columns)
+
+
+@dataclass(frozen=True, slots=True)
+class Entries:
+    """What jobs ask for, once for each of their partitions, as Slurm's queue has them.
+
+    Parameters
+    ----------
+    first : int64[jobs + 1], where the entries of each job begin.
+    reach : of the entries, each as of a job in this partition alone.
+    partition : texts[entries]; empty: none.
+    """
+
+    first: I64
+    reach: Reach
+    partition: tuple[str, ...]
+
+    @property
+    def job(self) -> I64:
+        """int64[entries], the job of each."""
+        return np.repeat(np.arange(len(self.first) - 1), np.diff(self.first))
+
+    def of(self, jobs: I64) -> Entries:
+        """Those of some jobs, by their numbers."""
+        counts = np.diff(self.first)[jobs]
+        first = np.concatenate(([0], np.cumsum(counts)))
+        rows = np.repeat(self.first[jobs] - first[:-1], counts) + np.arange(first[-1])
+        return Entries(first, self.reach.of(rows), tuple(self.partition[row] for row in rows.tolist()))
+
+
+def entries_of(jobs: Jobs, cluster: Cluster) -> Entries:
+    """Jobs once for each of their partitions."""
+    partitions = ("",) * len(jobs) if jobs.labels is None else jobs.labels.partition
+    named = [names.split(",") for names in partitions]
+    first = np.cumsum([0, *map(len, named)]).astype(np.int64)
+    apart = tuple(name for names in named for name in names)
+    if len(apart) > len(jobs):
+        rows = np.repeat(np.arange(len(jobs)), np.diff(first))
+        several = jobs.take(rows)
+        assert several.labels is not None
+        jobs = replace(several, labels=replace(several.labels, partition=apart))
+    return Entries(first, reach_of(jobs, cluster), apart)
 
 
 def reach_of(jobs: Jobs, cluster: Cluster) -> Reach:
@@ -59,11 +103,14 @@ def reach_of(jobs: Jobs, cluster: Cluster) -> Reach:
     kind = np.array([numbers.setdefault(one, len(numbers)) for one in asked], np.int64)
     line = np.array([lines.setdefault(name, len(lines)) for name in labels.partition], np.int64)
     nodes = np.ones((max(len(numbers), 1), len(size)), np.bool_)
-    for (partition, gpu_type), number in numbers.items():
+    of_lines = np.ones((max(len(lines), 1), len(size)), np.bool_)
+    for partition, number in lines.items():
         if names := [name for name in partition.split(",") if name in cluster.partitions]:
-            nodes[number] = False
+            of_lines[number] = False
             for name in names:
-                nodes[number, list(cluster.partitions[name])] = True
+                of_lines[number, list(cluster.partitions[name])] = True
+    for (partition, gpu_type), number in numbers.items():
+        nodes[number] = of_lines[lines[partition]]
         if gpu_type:
             nodes[number] &= types == gpu_type.lower()
     largest = np.array([int(size[mine].max(initial=1)) for mine in nodes], np.int64)
@@ -71,7 +118,7 @@ def reach_of(jobs: Jobs, cluster: Cluster) -> Reach:
     count = np.where(said > 0, said, -(-jobs.gpus // largest[kind]))
     each = -(-jobs.gpus // count)
     each[labels.exclusive] = WHOLE_NODE
-    return Reach(nodes, kind, said, count, each, line)
+    return Reach(nodes, kind, said, count, each, line, of_lines)
 
 
 def beside_nodes(limits: Limits, jobs: Jobs, cluster: Cluster) -> Limits:

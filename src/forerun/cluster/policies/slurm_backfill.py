@@ -25,8 +25,9 @@ class SlurmBackfill(BackfillPolicy, tag="slurm-backfill", frozen=True, kw_only=T
 
     The plan looks at the first `bf_max_job_test` waiting jobs in order. It starts those whose turn is now, and names the
     nodes that each of the others waits for, whole: from its planned start on no other job may use them. The next plan knows
-    nothing of it: unlike those of `conservative`, its promises can be broken. At arrivals and ends jobs start in order until
-    the first of each partition that does not fit. A job takes the shortest run of consecutive nodes that is long enough.
+    nothing of it: unlike those of `conservative`, its promises can be broken. A second after arrivals and ends jobs start in
+    order; one that does not fit holds up all behind it that ask for nodes of its partition. A job of several partitions
+    waits in each. It takes the shortest run of consecutive nodes that is long enough.
 
     Slurm's documentation, Scheduling Configuration Guide (sched_config.html) and slurm.conf(5), `SchedulerParameters`,
     version 25.05, whose defaults are the defaults here; what it leaves open is as Debian's slurmctld 22.05 was seen to do.
@@ -96,8 +97,10 @@ class SlurmScheduler:
     """
 
     def __init__(self, policy: SlurmBackfill) -> None:
+        from forerun.cluster.engine.node_queue import fresh_clock
+
         self.policy, self.ranking = policy, policy.order.build()
-        self.clock: F64 = np.array([-math.inf, math.inf, -math.inf, 0.0])
+        self.clock: F64 = fresh_clock()
         self.seen: tuple[frozenset[int], tuple[Window, ...]] = (frozenset(), ())
 
     def allocate(self, view: View) -> Allocation:
@@ -105,8 +108,9 @@ class SlurmScheduler:
         from forerun.cluster.engine.node_queue import decided
 
         order = np.argsort(self.ranking.keys(view), kind="stable")
-        seen = (frozenset(view.job.tolist()), view.windows)
-        news = seen != self.seen
+        jobs, windows = self.seen
+        self.seen = seen = (frozenset(view.job.tolist()), view.windows)
+        fresh = np.array([job not in jobs for job in view.job.tolist()], np.bool_)
         waiting = order[view.held[order] == 0]
-        self.seen = seen
-        return decided(view, self.policy.terms(), waiting, self.clock, news)
+        ended = bool(jobs - seen[0]) or windows != view.windows
+        return decided(view, self.policy.terms(), waiting, fresh, self.clock, ended=ended)

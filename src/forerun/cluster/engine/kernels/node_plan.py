@@ -447,7 +447,7 @@ def plan_job(s: Nodes, job: int, now: float, resolution_s: float) -> bool:
     while True:
         end = max(floor_s(begin + request, resolution_s), begin)  # maintenance may begin between the two
         _leave_usable(s, kind, begin, end)
-        change = _comes_back(s, pool, begin, end)
+        change = _comes_back(s, kind, begin, end)
         start = freed = np.inf
         if _enough(s.reach[kind], s.usable, from_word, to_word, s.wide[job]):
             freed = earliest(s, job, now)
@@ -488,8 +488,9 @@ def _leave_usable(s: Nodes, kind: int, begin: float, end: float) -> None:
 
 
 @kernel(allocates=False)
-def _comes_back(s: Nodes, pool: int, begin: float, end: float) -> float:
-    """The first instant after another at which a node comes back, up to one change past an end; infinite: none."""
+def _comes_back(s: Nodes, kind: int, begin: float, end: float) -> float:
+    """The first instant after another at which a node of a class comes back, up to a change past an end; infinite: none."""
+    pool = s.pool[kind]
     since = s.slot_s[pool, 0]
     for at in range(s.slots[pool] - 1):
         following, back, same = s.slot_s[pool, at + 1], False, True
@@ -497,7 +498,7 @@ def _comes_back(s: Nodes, pool: int, begin: float, end: float) -> float:
             break
         for word in range(s.slot_busy.shape[2]):
             before, after = s.slot_busy[pool, at, word], s.slot_busy[pool, at + 1, word]
-            back |= (before & ~after) != 0
+            back |= (before & ~after & s.reach[kind, word]) != 0
             same &= before == after
         if same:
             continue

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from forerun.cluster.engine.kernels import node_plan as npl
-from forerun.cluster.engine.kernels.arrays import F64, I64
+from forerun.cluster.engine.kernels.arrays import BOOL, F64, I64
 from forerun.cluster.engine.kernels.heap import pop_least, push_least
 from forerun.core.kernels.jit import kernel
 
@@ -24,16 +24,31 @@ LOGGED: Final = 4
 EVENTS: Final = 5
 SEATED: Final = 6  # entries of `log_node`
 PASSED: Final = 7  # instants of `marks`
-PLACES: Final = 8
+QUEUED: Final = 8  # jobs that wait; `WAITING` counts their entries
+PLACES: Final = 9
 
 #: a queue without news is planned again at the next minute
 MINUTE_S: Final = 60.0
+#: between an event and what the scheduler makes of it
+LATENCY_S: Final = 1.0
+#: jobs that come start at most so often, but for ends (`batch_sched_delay`)
+BATCH_S: Final = 3.0
+#: an ended job is forgotten so much later (`MinJobAge`), within the minute: a plan is made then
+FORGET_S: Final = 300.0
 
 #: places in `Queue.clock`
 PLANNED_S: Final = 0  # of the last plan
 PLAN_S: Final = 1  # of the next one
 RANKED_S: Final = 2  # when priorities were counted last
 NEWS: Final = 3  # not an instant: whether there was news since the last plan
+TRIED_S: Final = 4  # when jobs started in their order last
+TRY_S: Final = 5  # when they will
+FORGET: Final = 6  # from here on: when ended jobs are forgotten, ascending; one an instant
+CLOCK: Final = FORGET + 8
+
+#: what has happened
+CAME: Final = 1
+ENDED: Final = 2
 
 
 class Limits(NamedTuple):
@@ -59,12 +74,12 @@ class Ranks(NamedTuple):
 
     Parameters
     ----------
-    tier, fixed : of each job, what comes before its priority, and what of this does not change.
-    since : when each begins to grow older.
+    tier, fixed : of each entry of a job, what comes before its priority, and what of this does not change.
+    since : when each job begins to grow older.
     owner : whose GPU time each job is charged to.
     fair : what each owner's share adds to the priority of its jobs.
     usage, usage_gpus, usage_s : GPU seconds of each owner, decayed to an instant, its GPUs since, and this instant.
-    priority : of each job as of its last count.
+    priority : of each entry as of its last count.
     """
 
     tier: I64
@@ -83,12 +98,17 @@ class Queue(NamedTuple):
 
     Parameters
     ----------
-    submit, work, gpus, line : of the jobs, in order of submission; line: a job that does not fit holds up its own.
+    submit, work, gpus : of the jobs, in order of submission.
     first_start, end : what becomes of each.
+    entry_first : int64[jobs + 1], where the entries of each job begin: one for each of its partitions.
+    entry_job, entry_kind, entry_wide, entry_each, line : by entry, its job, what it has there of the columns of `nodes`,
+        and the number of the partition.
     nodes, limits, ranks : where jobs run, what keeps them from it, and their order.
     ending, end_key : heap of running jobs by their end.
-    waiting : the jobs that wait, in their order.
-    held_up : by line, the decision at which it was held up last.
+    waiting : the entries that wait, in their order, and maybe some of jobs that have started.
+    held_up : by line, scratch: whether a job of it does not fit.
+    line_nodes : int64[lines, words], the nodes of each line.
+    shut : int64[words], scratch: the nodes of lines that are held up now.
     window_from, window_to, window_announced, window_nodes : maintenance.
     marks : the instants at which it is announced or ends, ascending.
     clock, meta : instants and counters, see above.
@@ -99,16 +119,23 @@ class Queue(NamedTuple):
     submit: F64
     work: F64
     gpus: I64
-    line: I64
     first_start: F64
     end: F64
+    entry_first: I64
+    entry_job: I64
+    entry_kind: I64
+    entry_wide: I64
+    entry_each: I64
+    line: I64
     nodes: npl.Nodes
     limits: Limits
     ranks: Ranks
     ending: I64
     end_key: F64
     waiting: I64
-    held_up: F64
+    held_up: BOOL
+    line_nodes: I64
+    shut: I64
     window_from: F64
     window_to: F64
     window_announced: F64
@@ -159,9 +186,9 @@ def advance(q: Queue, terms: Terms, until_s: float) -> float:
         now = q.submit[meta[ARRIVED]] if meta[ARRIVED] < jobs else np.inf
         if meta[RUNNING] > 0:
             now = min(now, q.end_key[0])
-        if meta[WAITING] > 0:
-            now = min(now, q.clock[PLAN_S])
-        if (now < np.inf or meta[WAITING] > 0) and meta[PASSED] < len(q.marks):
+        if meta[QUEUED] > 0:
+            now = min(now, q.clock[TRY_S], q.clock[PLAN_S])
+        if (now < np.inf or meta[QUEUED] > 0) and meta[PASSED] < len(q.marks):
             now = min(now, q.marks[meta[PASSED]])
         if now >= until_s or now == np.inf or meta[EVENTS] >= len(q.event_time) - 1:
             return now
@@ -169,32 +196,36 @@ def advance(q: Queue, terms: Terms, until_s: float) -> float:
             return now
         if meta[SEATED] > len(q.log_node) - len(q.nodes.seat_node):
             return now
-        news = False
+        news = 0
         while meta[PASSED] < len(q.marks) and q.marks[meta[PASSED]] <= now:
             meta[PASSED] += 1
-            news = meta[WAITING] > 0
+            news = ENDED if meta[QUEUED] > 0 else news
         while meta[RUNNING] > 0 and q.end_key[0] <= now:
-            job, news = q.ending[0], True
+            job, news = q.ending[0], ENDED
             meta[RUNNING] = pop_least(q.ending, q.end_key, meta[RUNNING])
             q.end[job] = now
             npl.take_back(q.nodes, job)
             count_in(q.limits, job, -q.gpus[job], -1)
             charge(q.ranks, job, -q.gpus[job], now, terms.decay_per_s)
             log(q, job, 0)
+        before, delayed = meta[LOGGED] - (news != 0), terms.interval_s > 0.0
+        if delayed:  # what is due at a second comes before who comes within it
+            decide(q, terms, now, news)
+            news = 0
         while meta[ARRIVED] < jobs and q.submit[meta[ARRIVED]] <= now:
-            job, news = meta[ARRIVED], True
+            queue_up(q, meta[ARRIVED], now, terms)
+            news |= CAME
             meta[ARRIVED] += 1
-            rank(q.ranks, job, now, terms)
-            insert(q, job)
         if terms.count_s > 0.0 and now >= q.clock[RANKED_S] + terms.count_s:
             count_anew(q, now, terms)
-            news = True
-        before = meta[LOGGED]
-        decide(q, terms, now, news)
-        if not news and meta[LOGGED] == before:
-            continue  # a plan that starts no job
+        if delayed:
+            note(q, terms, now, news)
+        else:
+            decide(q, terms, now, news)
+        if news == 0 and meta[LOGGED] == before:
+            continue  # nobody starts
         q.event_time[meta[EVENTS]] = now
-        q.event_pending[meta[EVENTS]] = meta[WAITING]
+        q.event_pending[meta[EVENTS]] = meta[QUEUED]
         meta[EVENTS] += 1
         q.event_first[meta[EVENTS]] = meta[LOGGED]
 
@@ -259,37 +290,51 @@ def settle(ranks: Ranks, owner: int, now: float, decay_per_s: float) -> None:
 
 
 @kernel(inline=True)
-def rank(ranks: Ranks, job: int, now: float, terms: Terms) -> None:
-    """Count a job's priority: a whole number."""
+def rank(q: Queue, entry: int, now: float, terms: Terms) -> None:
+    """Count the priority of an entry: a whole number."""
+    ranks, job = q.ranks, q.entry_job[entry]
     age = min(max(now - ranks.since[job], 0.0) * terms.age_per_s, terms.most_age)
-    total = ranks.fixed[job] + age + ranks.fair[ranks.owner[job]]
-    ranks.priority[job] = np.floor(np.round(total * 1e6) / 1e6)
+    total = ranks.fixed[entry] + age + ranks.fair[ranks.owner[job]]
+    ranks.priority[entry] = np.floor(np.round(total * 1e6) / 1e6)
 
 
 @kernel(inline=True)
-def before(ranks: Ranks, job: int, other: int) -> bool:
-    """Whether a job goes before another."""
-    if ranks.tier[job] != ranks.tier[other]:
-        return bool(ranks.tier[job] > ranks.tier[other])
-    if ranks.priority[job] != ranks.priority[other]:
-        return bool(ranks.priority[job] > ranks.priority[other])
-    return job < other
+def before(ranks: Ranks, entry: int, other: int) -> bool:
+    """Whether an entry goes before another."""
+    if ranks.tier[entry] != ranks.tier[other]:
+        return bool(ranks.tier[entry] > ranks.tier[other])
+    if ranks.priority[entry] != ranks.priority[other]:
+        return bool(ranks.priority[entry] > ranks.priority[other])
+    return entry < other
+
+
+@kernel(inline=True)
+def choose(q: Queue, entry: int) -> int:
+    """The job of an entry, which from now on asks for what it has in this partition."""
+    job = q.entry_job[entry]
+    if q.first_start[job] < 0.0:
+        q.nodes.kind[job], q.nodes.wide[job] = q.entry_kind[entry], q.entry_wide[entry]
+        q.nodes.each[job] = q.entry_each[entry]
+    return int(job)
 
 
 @kernel(allocates=False)
-def insert(q: Queue, job: int) -> None:
-    """A job joins the queue at its place."""
-    low, high = 0, q.meta[WAITING]
-    while low < high:
-        middle = (low + high) >> 1
-        if before(q.ranks, job, q.waiting[middle]):
-            high = middle
-        else:
-            low = middle + 1
-    for at in range(q.meta[WAITING], low, -1):
-        q.waiting[at] = q.waiting[at - 1]
-    q.waiting[low] = job
-    q.meta[WAITING] += 1
+def queue_up(q: Queue, job: int, now: float, terms: Terms) -> None:
+    """A job joins the queue, once for each of its partitions, each at its place."""
+    q.meta[QUEUED] += 1
+    for entry in range(q.entry_first[job], q.entry_first[job + 1]):
+        rank(q, entry, now, terms)
+        low, high = 0, q.meta[WAITING]
+        while low < high:
+            middle = (low + high) >> 1
+            if before(q.ranks, entry, q.waiting[middle]):
+                high = middle
+            else:
+                low = middle + 1
+        for at in range(q.meta[WAITING], low, -1):
+            q.waiting[at] = q.waiting[at - 1]
+        q.waiting[low] = entry
+        q.meta[WAITING] += 1
 
 
 @kernel(allocates=False)
@@ -297,58 +342,149 @@ def count_anew(q: Queue, now: float, terms: Terms) -> None:
     """Count all priorities and put the queue in order; it hardly changes from one count to the next."""
     q.clock[RANKED_S] = now
     for at in range(q.meta[WAITING]):
-        rank(q.ranks, q.waiting[at], now, terms)
+        rank(q, q.waiting[at], now, terms)
     for at in range(1, q.meta[WAITING]):
-        job, to = q.waiting[at], at
-        while to > 0 and before(q.ranks, job, q.waiting[to - 1]):
+        entry, to = q.waiting[at], at
+        while to > 0 and before(q.ranks, entry, q.waiting[to - 1]):
             q.waiting[to] = q.waiting[to - 1]
             to -= 1
-        q.waiting[to] = job
+        q.waiting[to] = entry
 
 
 @kernel(allocates=False)
-def decide(q: Queue, terms: Terms, now: float, news: bool) -> None:
-    """Start jobs in their order, and by a plan if it is time for one."""
+def decide(q: Queue, terms: Terms, now: float, news: int) -> None:
+    """Start jobs in their order, and by a plan, if it is time for it.
+
+    news: `CAME` or `ENDED` or both, if a job came or ended.
+    """
+    meta, clock = q.meta, q.clock
+    q.nodes.meta[npl.STARTS] = 0
+    note(q, terms, now, news)
+    if clock[TRY_S] <= now:
+        clock[TRY_S], clock[TRIED_S] = np.inf, now
+        if try_in_order(q, terms, now):
+            clock[PLAN_S] = min(clock[PLAN_S], _plan_by(clock, terms, now))
+    if clock[PLAN_S] <= now:
+        plan(q, terms, now, last_that_may(q, terms))
+        _plan_next(clock, terms, now, q.nodes.meta[npl.AGAIN] > 0, meta[QUEUED])
+
+
+@kernel(allocates=False)
+def note(q: Queue, terms: Terms, now: float, news: int) -> None:
+    """Note what happens now, and with it when jobs start in order, and by a plan. news: as of `decide`."""
+    clock = q.clock
+    _catch_up(q, terms, now)
+    if news == 0:
+        return
+    delayed = terms.interval_s > 0.0
+    soon = np.floor(now) + LATENCY_S if delayed else now
+    if news & CAME:
+        clock[TRY_S] = min(clock[TRY_S], max(soon, clock[TRIED_S] + BATCH_S) if delayed else now)
+    if news & ENDED:
+        clock[TRY_S] = min(clock[TRY_S], soon)
+        _forget_after(clock, now)
+    clock[NEWS] = 1.0
+    clock[PLAN_S] = min(clock[PLAN_S], _plan_by(clock, terms, now))
+
+
+@kernel(inline=True)
+def _plan_by(clock: F64, terms: Terms, now: float) -> float:
+    """When a plan is made after news."""
+    if terms.interval_s == np.inf:
+        return np.inf
+    soon = np.floor(now) + LATENCY_S if terms.interval_s > 0.0 else now
+    return float(max(soon, clock[PLANNED_S] + terms.interval_s))
+
+
+@kernel(allocates=False)
+def _plan_next(clock: F64, terms: Terms, now: float, again: bool, waiting: int) -> None:
+    """Note that a plan was made, and when the next one is without news.
+
+    again: whether a job started or waits for what another one waits for, too. waiting: jobs that wait now.
+    """
+    clock[PLANNED_S], clock[PLAN_S] = now, np.inf
+    if terms.interval_s == 0.0:
+        clock[NEWS] = 0.0
+        return
+    if again or (waiting > 1 and clock[NEWS] > 0.0):
+        clock[PLAN_S] = now + terms.interval_s
+    elif waiting > 1:
+        next_minute = np.floor(now / MINUTE_S) * MINUTE_S + MINUTE_S + LATENCY_S
+        clock[PLAN_S] = max(next_minute, now + terms.interval_s)
+    clock[NEWS] = 0.0
+    for at in range(FORGET, CLOCK):
+        if now < clock[at] < np.inf:
+            clock[PLAN_S] = min(clock[PLAN_S], max(clock[at], now + terms.interval_s))
+            break
+
+
+@kernel(allocates=False)
+def _forget_after(clock: F64, now: float) -> None:
+    """Note when a job is forgotten that ends now."""
+    at_s = np.ceil((now + FORGET_S) / MINUTE_S) * MINUTE_S + LATENCY_S
+    stays = FORGET
+    for at in range(FORGET, CLOCK):
+        if clock[at] > now and clock[at] != at_s:
+            clock[stays] = clock[at]
+            stays += 1
+    # of no more minutes than there are places, as instants within the next six are all there are
+    while stays > FORGET and clock[stays - 1] == np.inf:
+        stays -= 1
+    clock[stays] = at_s
+    for at in range(stays + 1, CLOCK):
+        clock[at] = np.inf
+
+
+@kernel(allocates=False)
+def _catch_up(q: Queue, terms: Terms, now: float) -> None:
+    """Let pass what was due while no job waited: a plan of no jobs, too, puts off the next one."""
+    clock = q.clock
+    while True:
+        if clock[TRY_S] < now and clock[TRY_S] <= clock[PLAN_S]:
+            clock[TRIED_S], clock[TRY_S] = clock[TRY_S], np.inf
+        elif clock[PLAN_S] < now:
+            _plan_next(clock, terms, clock[PLAN_S], False, 0)
+        else:
+            return
+
+
+@kernel(allocates=False)
+def try_in_order(q: Queue, terms: Terms, now: float) -> bool:
+    """Start jobs in their order; whether any does. One that does not fit holds up those behind it."""
     meta, s = q.meta, q.nodes
-    s.meta[npl.STARTS] = 0
-    due = q.clock[PLAN_S]
-    if news:
-        q.clock[NEWS] = 1.0
-        soon = np.floor(now) + 1.0 if terms.interval_s > 0.0 else now
-        due = min(due, max(q.clock[PLANNED_S] + terms.interval_s, soon))
-    q.clock[PLAN_S] = np.inf
-    stays = 0
+    started, stays = False, 0
+    npl.clear(q.shut)
+    for line in range(len(q.held_up)):
+        q.held_up[line] = False
     for at in range(meta[WAITING]):
-        job = q.waiting[at]
-        if news and q.held_up[q.line[job]] != now and fits(q.limits, job, q.gpus[job]):
+        entry = q.waiting[at]
+        job = choose(q, entry)
+        if q.first_start[job] >= 0.0:
+            continue
+        line = q.line[entry]
+        if not q.held_up[line] and fits(q.limits, job, q.gpus[job]):
             leave_open(q, now, now + s.request[job])
+            for word in range(len(q.shut)):
+                s.usable[word] &= ~q.shut[word]
             if npl.starts_at_once(s, job):
                 start(q, terms, job, now)
+                started = True
                 continue
-            q.held_up[q.line[job]] = now
-        q.waiting[stays] = job
+            q.held_up[line] = True
+            for word in range(len(q.shut)):
+                q.shut[word] |= q.line_nodes[line, word]
+        q.waiting[stays] = entry
         stays += 1
     meta[WAITING] = stays
-    if terms.interval_s == np.inf or not stays:
-        return
-    if due > now:
-        q.clock[PLAN_S] = due
-        return
-    # jobs of which none can start are not planned: where several wait, one nearly always waits for another
-    last = last_that_may(q, terms) if stays > 1 else 0
-    plan(q, terms, now, last)
-    again = s.meta[npl.AGAIN] > 0 or last < stays - 1
-    if meta[WAITING] > 1 and not again:
-        again = q.clock[NEWS] > 0.0
-        q.clock[PLAN_S] = max(np.floor(now / MINUTE_S) * MINUTE_S + MINUTE_S + 1.0, now + terms.interval_s)
-    if meta[WAITING] and again and terms.interval_s > 0.0:
-        q.clock[PLAN_S] = now + terms.interval_s
-    q.clock[PLANNED_S], q.clock[NEWS] = now, 0.0
+    return started
 
 
 @kernel(allocates=False)
 def plan(q: Queue, terms: Terms, now: float, last: int) -> None:
-    """Plan the waiting jobs up to a place in the queue, and start those whose turn is now."""
+    """Plan the waiting jobs up to a place in the queue, and start those whose turn is now.
+
+    Of those behind, none of which can start, only so many are planned as say whether one waits for another.
+    """
     meta, s = q.meta, q.nodes
     npl.begin_plan(s, now, terms.resolution_s, terms.window_s)
     for window in range(len(q.window_from)):
@@ -357,12 +493,16 @@ def plan(q: Queue, terms: Terms, now: float, last: int) -> None:
                 npl.keep_free(s, pool, q.window_from[window], q.window_to[window], q.window_nodes[window])
     stays = 0
     for at in range(meta[WAITING]):
-        job = q.waiting[at]
-        if at <= last and fits(q.limits, job, q.gpus[job]) and npl.plan_job(s, job, now, terms.resolution_s):
+        entry = q.waiting[at]
+        job = choose(q, entry)
+        if q.first_start[job] >= 0.0:
+            continue
+        looks = at <= last or (at < terms.tested and s.meta[npl.AGAIN] == 0)
+        if looks and fits(q.limits, job, q.gpus[job]) and npl.plan_job(s, job, now, terms.resolution_s):
             start(q, terms, job, now)
             s.meta[npl.AGAIN] = 1
             continue
-        q.waiting[stays] = job
+        q.waiting[stays] = entry
         stays += 1
     meta[WAITING] = stays
 
@@ -371,8 +511,8 @@ def plan(q: Queue, terms: Terms, now: float, last: int) -> None:
 def last_that_may(q: Queue, terms: Terms) -> int:
     """The place of the last job that a plan may start, by limits and free nodes; -1: there is none."""
     for at in range(min(q.meta[WAITING], terms.tested) - 1, -1, -1):
-        job = q.waiting[at]
-        if npl.may_start(q.nodes, job) and fits(q.limits, job, q.gpus[job]):
+        job = choose(q, q.waiting[at])
+        if q.first_start[job] < 0.0 and npl.may_start(q.nodes, job) and fits(q.limits, job, q.gpus[job]):
             return at
     return -1
 
@@ -396,6 +536,7 @@ def leave_open(q: Queue, from_s: float, to_s: float) -> None:
 def start(q: Queue, terms: Terms, job: int, now: float) -> None:
     """A job starts on the chosen nodes."""
     s, meta = q.nodes, q.meta
+    meta[QUEUED] -= 1
     if s.meta[npl.SEATS] + len(s.size) > len(s.seat_node):
         npl.compact(s)
     npl.give(s, job, now)
@@ -448,10 +589,10 @@ def set_state(
         meta[ARRIVED] += 1
     while meta[PASSED] < len(q.marks) and q.marks[meta[PASSED]] <= now:
         meta[PASSED] += 1
-    q.clock[PLANNED_S] = q.clock[RANKED_S] = -np.inf
-    q.clock[PLAN_S], q.clock[NEWS] = np.inf, 0.0
-    for line in range(len(q.held_up)):
-        q.held_up[line] = -np.inf
+    for place in range(CLOCK):
+        q.clock[place] = np.inf
+    q.clock[PLANNED_S] = q.clock[RANKED_S] = q.clock[TRIED_S] = -np.inf
+    q.clock[NEWS] = 0.0
     most = len(s.runs) - 1
     homeless = max(len(running) - most, 0)
     for at in range(min(len(running), most)):
@@ -477,6 +618,5 @@ def set_state(
         meta[RUNNING] = push_least(q.ending, q.end_key, meta[RUNNING], job, end)
     for at in range(len(waiting)):
         q.first_start[waiting[at]] = q.end[waiting[at]] = -1.0
-        rank(q.ranks, waiting[at], now, terms)
-        insert(q, waiting[at])
+        queue_up(q, waiting[at], now, terms)
     return homeless

@@ -10,7 +10,8 @@ from typing import Annotated, ClassVar, Final, Literal
 import msgspec
 import numpy as np
 
-from forerun.cluster.inputs.arrays import F64, I64, JobLabels, Jobs
+from forerun.cluster.inputs.arrays import F64, I64, Cluster, JobLabels, Jobs
+from forerun.cluster.inputs.reach import Entries
 from forerun.cluster.policy import Order, Ranking, View
 from forerun.core.scenario.spec import Spec
 
@@ -25,8 +26,8 @@ class Weights(Spec, frozen=True, kw_only=True):
     """How much each factor counts, as `PriorityWeight...` of slurm.conf; each factor is between 0 and 1. Default 0 each.
 
     age: the time since the job came, up to `max_age_s`. fairshare: how little the user has used of what is theirs.
-    job_size: the job's share of the cluster's GPUs. partition, qos: as the scenario ranks them. tres_gpu: the job's share of
-    the GPUs once more, as `PriorityWeightTRES=gres/gpu=...`.
+    job_size: the mean of the job's shares of the nodes and of the GPUs. partition, qos: as the scenario ranks them.
+    tres_gpu: the job's share of the GPUs, as `PriorityWeightTRES=gres/gpu=...`.
     """
 
     age: NotNegative = 0.0
@@ -121,24 +122,29 @@ class Multifactor(Order, tag="multifactor", frozen=True, kw_only=True):
         """A ranking that remembers who has used what."""
         return MultifactorRanking(self)
 
-    def standing(self, jobs: Jobs, total: int) -> tuple[I64, F64]:
-        """The tiers of jobs, and what does not change of their priorities. total: GPUs of the cluster."""
-        labels = jobs.labels or JobLabels.of(len(jobs))
-        ranked = [self.partitions.get(name, Partition()) for name in labels.partition]
-        share = jobs.gpus / total
+    def standing(self, jobs: Jobs, cluster: Cluster, entries: Entries) -> tuple[I64, F64]:
+        """The tiers of jobs in each of their partitions, and what does not change of their priorities there."""
+        rows = entries.job
+        labels, gpus = (jobs.labels or JobLabels.of(len(jobs))).take(rows), jobs.gpus[rows]
+        ranked = [self.partitions.get(name, Partition()) for name in entries.partition]
         most_partition = max([1, *(each.priority for each in self.partitions.values())])
-        zero = np.zeros(len(jobs))
+        zero = np.zeros(len(rows))
         factors = Factors(
             age=zero,
             fairshare=zero,
-            job_size=(total - jobs.gpus) / max(total - 1, 1) if self.favor_small else share,
+            job_size=self.size(gpus / cluster.gpus, entries.reach.count / cluster.nodes),
             partition=np.array([each.priority for each in ranked]) / most_partition,
             qos=np.array([self.qos.get(name, 0) for name in labels.qos]) / max([1, *self.qos.values()]),
-            tres_gpu=share,
+            tres_gpu=gpus / cluster.gpus,
             site=labels.site_factor,
             nice=labels.nice,
         )
         return np.array([each.tier for each in ranked], np.int64), self.priority(factors)
+
+    def size(self, gpus: F64, nodes: F64) -> F64:
+        """The size factors of jobs by their shares of GPUs and nodes: Slurm's mean, in which GPUs stand for CPUs here."""
+        share: F64 = (gpus + nodes) / 2
+        return 1.0 - share if self.favor_small else share
 
     def priority(self, factors: Factors) -> F64:
         """The priorities of jobs by their factors, not rounded."""
@@ -355,9 +361,7 @@ class MultifactorRanking:
         order, jobs = self.order, view.job
         partition, qos, site, nice = self.known[:, jobs]
         share = view.gpus / view.total
-        size = share
-        if order.favor_small:
-            size = (view.total - view.gpus) / max(view.total - 1, 1)
+        nodes = share if view.reach is None else view.reach.count[jobs] / len(view.node_gpus)
         fair = np.zeros(len(self.tree))
         if order.weights.fairshare:
             gpu_s = self.usage.gpu_s
@@ -371,7 +375,7 @@ class MultifactorRanking:
         return Factors(
             age=np.minimum((view.now_s - view.submit_s) / order.max_age_s, 1.0),
             fairshare=fair[self.owner[jobs]],
-            job_size=size,
+            job_size=order.size(share, nodes),
             partition=partition / most_partition,
             qos=qos / most_qos,
             tres_gpu=share,
