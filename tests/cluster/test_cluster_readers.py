@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from forerun.cluster.inputs.files import read_jobs
+from forerun.cluster.inputs.jobs import table_of_file
 from forerun.cluster.readers.cluster_jobs import COLUMNS
 from forerun.cluster.readers.local_clock import LocalClock
 from forerun.cluster.readers.sacct import SACCT_COMMAND, hours_minutes
@@ -389,6 +390,51 @@ def test_parts_of_gpus_are_named_in_json(tmp_path: Path, name: str, count: int |
     trace, rules = read(tmp_path, "sacct_json", json.dumps(document))
     assert dict(zip(trace["job_id"].tolist(), trace["gpus"].tolist(), strict=True)).get("100") == count
     assert any(rule in one for one in rules)
+
+
+@pytest.mark.parametrize(
+    ("allocated", "asked", "sharing", "label"),
+    [
+        ("gres/gpu:a100=4,gres/gpu=4,node=1", "gres/gpu:a100=4,gres/gpu=4,node=1", "", (1, "a100", False)),
+        ("gres/gpu:a100=4,gres/gpu=4,node=1", "gres/gpu=4,node=1", "", (1, "", False)),
+        ("gres/gpu:a100=4,gres/gpu=4,node=1", "", "", (1, "a100", False)),
+        ("gres/gpu:a100=2,gres/gpu:v100=2,node=1", "cpu=1", "", (1, "", False)),
+        ("gres/gpu=8,node=1", "gres/gpu=2,node=1", "", (1, "", True)),
+        ("gres/gpu=8,node=1", "gres/gpu=2,node=1", "NO", (1, "", False)),
+        ("gres/gpu=8,node=1", "gres/gpu=8,node=1", "EXCLUSIVE", (1, "", True)),
+        ("gres/gpu=8,node=3", "gres/gpu=8,node=1", "", (0, "", False)),
+        ("gres/gpu=8,node=2", "gres/gpu=8,node=2", "", (2, "", False)),
+    ],
+)
+def test_what_shape_a_job_asks_for(
+    tmp_path: Path, allocated: str, asked: str, sharing: str, label: tuple[int, str, bool]
+) -> None:
+    """What it got by chance binds nobody: a type, or more nodes than it asked for."""
+    nodes = allocated[-1] if "node=" in allocated else "1"
+    header = [*SACCT.splitlines()[0].split("|")[:-1], "OverSubscribe"]
+    row = {"AllocTRES": allocated, "ReqTRES": asked, "OverSubscribe": sharing, "NNodes": nodes}
+    path = tmp_path / "log.txt"
+    path.write_text(sacct(row, header=header))
+    labels = table_of_file(path, "sacct", RepairLog()).jobs.labels
+    assert labels is not None
+    assert (labels.nodes[0], labels.gpu_type[0], labels.exclusive[0]) == label
+
+
+def test_our_own_columns_of_shapes(tmp_path: Path) -> None:
+    jobs = tmp_path / "jobs.csv"
+    jobs.write_text(
+        "job_id,submit_s,duration_s,gpus,nodes,gpu_type,exclusive\na,0,9,8,2,a100,1\nb,0,9,8,,,\n"
+    )
+    history = tmp_path / "history.csv"
+    history.write_text(
+        "id,submit_s,start_s,end_s,gpus,nodes,gpu_type,exclusive\na,0,0,9,8,2,a100,1\nb,0,0,9,8,,,\n"
+    )
+    for path in (jobs, history):
+        labels = table_of_file(path, "", RepairLog()).jobs.labels
+        assert labels is not None
+        assert (labels.nodes.tolist(), labels.gpu_type, labels.exclusive.tolist()) == (
+            [2, 0], ("a100", ""), [True, False],
+        )  # fmt: skip
 
 
 def test_a_log_without_columns_for_gpus_is_refused(tmp_path: Path) -> None:
@@ -800,7 +846,8 @@ def test_a_job_log_is_a_table_of_fields_under_any_of_their_names(tmp_path: Path,
 @pytest.mark.parametrize(
     ("format", "text", "missing"),
     [
-        ("job_history", "# log\nid,submit_s,start_s\na,0,1\n", "2: misses the columns end_s; nodes or cpus"),
+        ("job_history", "# log\nid,submit_s,nodes\na,0,1\n", "2: misses the columns start_s; end_s"),
+        ("job_history", "# log\nid,submit_s,start_s,end_s\na,0,1,2\n", " misses the column nodes or gpus"),
         (
             "cluster_jobs",
             "\nid,submit_s,gpus\na,0,1\n",

@@ -212,6 +212,30 @@ def test_workloads_in_yaml_with_other_objects_beside_them(tmp_path: Path) -> Non
     }
 
 
+def test_a_workload_asks_for_a_flavor_by_labels_of_nodes(tmp_path: Path) -> None:
+    """The flavor of one that asks for none is where it happened to be."""
+
+    def workload(name: str, selector: dict[str, str]) -> object:
+        one = json.loads(json.dumps(WORKLOAD))
+        one["metadata"]["name"] = name
+        sets = one["spec"]["podSets"]
+        for pods in sets:
+            pods["template"]["spec"]["nodeSelector"] = selector
+        one["status"]["admission"]["podSetAssignments"] = [
+            {"name": pods["name"], "flavors": {"nvidia.com/gpu": "big"}} for pods in sets
+        ]
+        return one
+
+    flavor = {
+        "apiVersion": "kueue.x-k8s.io/v1beta1", "kind": "ResourceFlavor", "metadata": {"name": "big"},
+        "spec": {"nodeLabels": {"pool": "h100"}},
+    }  # fmt: skip
+    for beside, key in (([flavor], "pool"), ([], "nvidia.com/gpu.product")):
+        items = [workload("a", {key: "h100"}), workload("b", {"disk": "ssd"}), *beside]
+        path = written(tmp_path, json.dumps({"kind": "List", "items": items}), "w.json")
+        assert read_trace(path)["gpu_type"].tolist() == ["big", ""]
+
+
 def pod(requests: dict[str, object], *before: dict[str, object]) -> dict[str, object]:
     containers = [{"name": "c", "resources": {"requests": requests}}]
     return {"spec": {"containers": containers, "initContainers": list(before)}}

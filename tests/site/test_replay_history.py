@@ -96,7 +96,7 @@ def test_our_table_under_other_headers(tmp_path: Path) -> None:
     text = csv(
         ["7,100,130,190,3,60,0", "8,90,-1,,2,,ann"], "id,submit_s,start_s,end_s,hosts,requested_s,user"
     )
-    with pytest.raises(TraceError, match="misses the column nodes or cpus"):
+    with pytest.raises(TraceError, match="misses the column nodes or gpus"):
         read_history(written(tmp_path, text), "job_history")
     log = read_history(written(tmp_path, text), "job_history", columns=["nodes=hosts"])
     assert log.job_id.tolist() == ["8", "7"]

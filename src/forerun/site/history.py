@@ -304,6 +304,8 @@ def _cleaned(gathered: Gathered, resource: Resource) -> Rows:
     """The rows that can be used, what is repaired or dropped among them counted."""
     rows = Rows(gathered.source, Complaints(), gathered.lines, {})
     columns = gathered.columns
+    if "nodes" not in columns:  # as in SWF, whose processors are counted
+        resource = "gpus"
     for name in ("submit_s", "eligible_s", "start_s", "end_s", "requested_s", "nodes", "gpus"):
         values = columns.get(name)
         rows[name] = np.full(len(rows), np.nan) if values is None else np.asarray(values, np.float64)

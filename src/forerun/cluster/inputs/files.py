@@ -35,7 +35,10 @@ from forerun.core.trace.repair import RepairLog
 from forerun.core.trace.source import Source
 
 #: columns of which the labels of jobs are made
-LABELS: Final = ("submit_s", "eligible_s", "account", "qos", "nice", "site_factor")
+LABELS: Final = (
+    "submit_s", "eligible_s", "account", "qos", "nice", "site_factor", "nodes", "asked_nodes", "gpu_type",
+    "exclusive",
+)  # fmt: skip
 _SPEC_FIELDS: Final = ("num_switch", "num_node_p_switch", "num_gpu_p_node", "num_cpu_p_node", "mem_p_node")
 
 
@@ -159,12 +162,14 @@ def read_jobs(path: Path, notes: RepairLog | None = None) -> JobTable:
 
 def labels_of(columns: Mapping[str, npt.NDArray[Any]], partition: tuple[str, ...]) -> JobLabels | None:
     """The labels that the columns of a log have; None if it has none. partition: of each job, empty: not recorded."""
-    names = [name for name in ("account", "qos") if name in columns]
-    numbers = [name for name in ("nice", "site_factor") if name in columns]
+    names = [name for name in ("account", "qos", "gpu_type") if name in columns]
+    numbers = [name for name in ("nice", "site_factor", "nodes", "exclusive") if name in columns]
     if not (names or numbers or "eligible_s" in columns or any(partition)):
         return None
     given: dict[str, Any] = {name: tuple(columns[name].tolist()) for name in names}
     given |= {name: np.nan_to_num(np.asarray(columns[name], np.float64), nan=0.0) for name in numbers}
+    if "asked_nodes" in columns and "nodes" in columns:  # who got more asked for GPUs, wherever they are
+        given["nodes"] = np.where(columns["asked_nodes"] < columns["nodes"], 0.0, given["nodes"])
     if "eligible_s" in columns:
         eligible_s = np.asarray(columns["eligible_s"], np.float64)
         after_s = eligible_s - np.asarray(columns["submit_s"], np.float64)

@@ -19,6 +19,7 @@ from forerun.cluster.inputs.arrays import (
     ThroughputTable,
 )
 from forerun.cluster.inputs.files import LABELS, JobTable, labels_of, read_jobs
+from forerun.cluster.inputs.reach import reach_of
 from forerun.cluster.inputs.throughput import anchored, filled, held_rigid, joined, rigid
 from forerun.cluster.scenario import Scenario, TraceSpec
 from forerun.cluster.summary.past import FAILED, Past, Recorded, complete
@@ -307,6 +308,9 @@ def fitting(
     sizes = np.bincount([list(dict.fromkeys(types)).index(name) for name in types], cluster.node_gpus())
     most = int(sizes.max())
     larger = jobs.gpus > most if keeps else _rigid_beyond(jobs, profiles, most)
+    if keeps and jobs.labels is not None and any(jobs.labels.gpu_type):
+        reach = reach_of(jobs, cluster)
+        larger |= jobs.gpus > (reach.nodes @ cluster.node_gpus())[reach.kind]
 
     def where(row: int) -> str:
         at = int(jobs.file_row[row])

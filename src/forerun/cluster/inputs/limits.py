@@ -301,6 +301,14 @@ def resolved(
     )
 
 
+def is_of(job: Mapping[LimitColumn, str], whose: Mapping[LimitColumn, frozenset[str]]) -> bool:
+    """Whether what a job has in the columns of a log is what a rule is for. A job of `a,b` is of a rule for both of them."""
+    return all(
+        job[name] in those or (name == "partition" and those.issuperset(job[name].split(",")))
+        for name, those in whose.items()
+    )
+
+
 def _groups(
     values: tuple[str, ...],
     rules: Iterable[tuple[int, LimitRule]],
@@ -308,7 +316,7 @@ def _groups(
 ) -> list[int]:
     """The groups of jobs with some values; new ones are numbered as they come."""
     of = dict(zip(LIMIT_COLUMNS, values, strict=True))
-    applying = [(at, rule) for at, rule in rules if all(of[name] in those for name, those in rule.of.items())]
+    applying = [(at, rule) for at, rule in rules if is_of(of, rule.of)]
     least: dict[str, int] = {}
     for _, rule in applying:
         least[rule.kind] = min(rule.rank, least.get(rule.kind, rule.rank))

@@ -36,6 +36,7 @@ from forerun.cluster.inputs.limits import (
     QueuesOfJobs,
     resolved,
 )
+from forerun.cluster.inputs.reach import as_far_as_known
 from forerun.cluster.inputs.setting import Setting, Window
 from forerun.cluster.inputs.site import Site, TimeLimit, with_time_limits
 from forerun.cluster.inputs.slurm_conf import read_slurm_nodes, read_slurm_priorities
@@ -240,6 +241,10 @@ def _that_can_run(world: _World) -> _World:
         raise ScenarioError.at("$.policy.order.weights", f"{what}, or machines.file: a slurm.conf with some")
     if "requested_s" in policy.needs:
         require_requests(jobs, world.table, member_name(type(policy)))
+    jobs, shapeless = as_far_as_known(
+        jobs, world.cluster, lambda row: world.table.place(int(jobs.file_row[row]))
+    )
+    world = world.noting("shapes", shapeless)
     if world.profiles or policy.keeps_requests:
         jobs = fitting(jobs, world.table, world.profiles, world.cluster, scenario, world.repairs)
     world = replace(world, jobs=jobs)
@@ -307,6 +312,7 @@ def _resolved(world: _World) -> Inputs:
         *_log_notes(world.table, cluster, apart=apart),
         *site.notes,
         *world.notes["time limits"],
+        *world.notes["shapes"],
         *world.notes["policy"],
         *unplanned,
         *world.notes.get("steps", ()),
@@ -426,7 +432,7 @@ def site_of(scenario: Scenario, table: JobTable, cluster: Cluster) -> Site:
         return _kueue(scenario, kueue).site(cluster, table.vc)
     longest = _partition_limits(machines) if machines.is_slurm else ()
     if not files:
-        return Site(_partition_rules(cluster, ()), longest=longest)
+        return Site(_partition_rules(cluster, table, ()), longest=longest)
     until_s = np.inf if table.origin_s is None else table.origin_s + float(table.jobs.submit_s.max(initial=0))
     site = read_slurm_site(
         files,
@@ -435,18 +441,22 @@ def site_of(scenario: Scenario, table: JobTable, cluster: Cluster) -> Site:
         timezone=str((scenario.trace.options or {}).get("timezone", "")),
         until_s=until_s,
     )
-    rules = (*site.rules, *_partition_rules(cluster, [rule.name for rule in site.rules]))
+    rules = (*site.rules, *_partition_rules(cluster, table, [rule.name for rule in site.rules]))
     return replace(site, rules=rules, longest=(*site.longest, *longest))
 
 
-def _partition_rules(cluster: Cluster, known: Sequence[str]) -> tuple[LimitRule, ...]:
+def _partition_rules(cluster: Cluster, table: JobTable, known: Sequence[str]) -> tuple[LimitRule, ...]:
     """The GPUs of each type that the jobs of a partition may use at once, where these are not all.
 
-    known: names of rules that the site's files give.
+    table: the log, whose jobs may be of several partitions. known: names of rules that the site's files give.
     """
     size, types = cluster.node_gpus(), np.array(cluster.node_types())
     rules = []
-    for name, nodes in cluster.partitions.items():
+    partitions = dict(cluster.partitions)
+    for names in dict.fromkeys(name for name in table.vc if "," in name):
+        members = [partitions[name] for name in names.split(",") if name in partitions]
+        partitions[names] = tuple(sorted(set().union(*members))) if members else tuple(range(len(size)))
+    for name, nodes in partitions.items():
         rule, mine = f"partition {name}", np.isin(np.arange(len(size)), nodes)
         for gpu_type in dict.fromkeys(types.tolist()) if rule not in known else ():
             gpus = int(size[mine & (types == gpu_type)].sum())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -92,7 +93,8 @@ def entries_of(jobs: Jobs, cluster: Cluster) -> Entries:
 def reach_of(jobs: Jobs, cluster: Cluster) -> Reach:
     """The reach of jobs by their partitions, the GPU types that they ask for, and their shapes.
 
-    A job that does not say on how many nodes it runs takes as few as can be, and as many GPUs of each.
+    A job that does not say on how many nodes it runs takes as few as can be, and as many GPUs of each. Nodes whose type is
+    not known are of any.
     """
     labels = jobs.labels or JobLabels.of(len(jobs))
     size = cluster.node_gpus()
@@ -112,10 +114,11 @@ def reach_of(jobs: Jobs, cluster: Cluster) -> Reach:
     for (partition, gpu_type), number in numbers.items():
         nodes[number] = of_lines[lines[partition]]
         if gpu_type:
-            nodes[number] &= types == gpu_type.lower()
-    largest = np.array([int(size[mine].max(initial=1)) for mine in nodes], np.int64)
+            nodes[number] &= (types == gpu_type.lower()) | (types == "")
     said = np.minimum(labels.nodes, jobs.gpus)
-    count = np.where(said > 0, said, -(-jobs.gpus // largest[kind]))
+    shapes, of = np.unique(np.stack([kind, jobs.gpus], axis=1), axis=0, return_inverse=True)
+    fewest = np.array([_fewest(size[nodes[at]], gpus) for at, gpus in shapes.tolist()], np.int64)
+    count = np.where(said > 0, said, fewest[of]) if len(shapes) else said
     each = -(-jobs.gpus // count)
     each[labels.exclusive] = WHOLE_NODE
     return Reach(nodes, kind, said, count, each, line, of_lines)
@@ -147,3 +150,55 @@ def beside_nodes(limits: Limits, jobs: Jobs, cluster: Cluster) -> Limits:
         groups_of=kept(limits.groups_of),
         planned_of=kept(limits.planned_of),
     )
+
+
+def _fewest(sizes: I64, gpus: int) -> int:
+    """How few of some nodes, by their GPUs, have so many GPUs with as many on each; those of the largest if none have."""
+    largest = np.sort(sizes)[::-1]
+    count = np.arange(1, len(largest) + 1)
+    does = np.flatnonzero(largest >= -(-gpus // count))
+    return int(does[0]) + 1 if len(does) else -(-gpus // int(largest.max(initial=1)))
+
+
+def as_far_as_known(
+    jobs: Jobs, cluster: Cluster, where: Callable[[int], str]
+) -> tuple[Jobs, tuple[str, ...]]:
+    """The jobs, without types of GPUs and shapes that none of their nodes have; and a note for each.
+
+    where: the place of a job in its file, by its row.
+    """
+    notes: list[str] = []
+    labels = jobs.labels
+    if labels is None:
+        return jobs, ()
+    reach = reach_of(jobs, cluster)
+    nowhere: BOOL = reach.nodes.sum(axis=1) == 0
+    if len(lost := np.flatnonzero(nowhere[reach.kind])):
+        names = sorted({labels.gpu_type[row] for row in lost.tolist()})
+        notes.append(
+            f"{where(int(lost[0]))}: GPU type {labels.gpu_type[lost[0]]!r} is on no node that the job may use; {len(lost)} "
+            f"jobs that ask for {', '.join(map(repr, names[:3]))} take any type"
+        )
+        types = np.array(labels.gpu_type, dtype=object)
+        types[lost] = ""
+        labels = replace(labels, gpu_type=tuple(types.tolist()))
+        jobs = replace(jobs, labels=labels)
+        reach = reach_of(jobs, cluster)
+    size = cluster.node_gpus()
+    shapes, of = np.unique(
+        np.stack([reach.kind, reach.count, reach.each], axis=1), axis=0, return_inverse=True
+    )
+    there = np.array(
+        [(size[reach.nodes[kind]] >= each).sum() >= count for kind, count, each in shapes.tolist()]
+    )
+    if len(odd := np.flatnonzero(~there[of] & (labels.nodes > 0))):
+        count, each = int(reach.count[odd[0]]), int(reach.each[odd[0]])
+        what = "whole nodes" if each == WHOLE_NODE else f"nodes with {each} GPUs each"
+        notes.append(
+            f"{where(int(odd[0]))}: {count} {what} are not among those that the job may use; {len(odd)} jobs of such shapes "
+            "take as few nodes as they can"
+        )
+        nodes = labels.nodes.copy()
+        nodes[odd] = 0
+        jobs = replace(jobs, labels=replace(labels, nodes=nodes))
+    return jobs, tuple(notes)

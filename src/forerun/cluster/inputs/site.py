@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from forerun.cluster.inputs.arrays import NO_REQUEST_S, Jobs
-from forerun.cluster.inputs.limits import LIMIT_COLUMNS, LimitColumn, LimitRule, QueueRule
+from forerun.cluster.inputs.limits import LIMIT_COLUMNS, LimitColumn, LimitRule, QueueRule, is_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,9 +89,12 @@ def with_time_limits(
     least: dict[tuple[str, ...], int] = {}
     for values in dict.fromkeys(combined[row] for row in lacking.tolist()):
         of = dict(zip(LIMIT_COLUMNS, values, strict=True))
-        least[values] = min(
-            (one.seconds for one in longest if all(of[name] in those for name, those in one.of.items())),
-            default=NO_REQUEST_S,
+        least[values] = max(
+            min(
+                (one.seconds for one in longest if is_of({**of, "partition": name}, one.of)),
+                default=NO_REQUEST_S,
+            )
+            for name in of["partition"].split(",")
         )
     requested_s = jobs.requested_s.copy()
     requested_s[lacking] = [least[combined[row]] for row in lacking.tolist()]

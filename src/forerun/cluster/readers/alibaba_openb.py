@@ -37,7 +37,9 @@ class AlibabaOpenb(JobLog, tag="alibaba_openb", frozen=True, kw_only=True):
 
     def settle(self, rows: Rows) -> None:
         if "gpu_spec" in rows:
-            rows.note(rows["gpu_spec"] != "", "GPU model that a pod requests is not used", "gpu_spec")
+            several = np.strings.find(rows["gpu_spec"], "|") >= 0
+            rows.note(several, "pod that requests one of several GPU models may use any", "gpu_spec")
+            rows["gpu_type"] = np.where(several, "", rows["gpu_spec"])
         count, share = rows["gpus"], rows["gpu_milli"] / 1000.0
         rows.note((count > 1) & (share < 1), "share of a GPU ignored for a pod of several GPUs", "gpu_milli")
         rows["gpus"] = np.where((count == 1) & (share > 0), np.minimum(share, 1.0), count)

@@ -33,6 +33,5 @@ class AlibabaSpot(JobLog, tag="alibaba_spot", frozen=True, kw_only=True):
     def settle(self, rows: Rows) -> None:
         if self.gpu_model:
             rows.drop(rows["gpu_model"] != self.gpu_model, "job of another GPU type dropped")
-        else:
-            rows.note(rows["gpu_model"] != "", "GPU model that a job requests is not used", "gpu_model")
+        rows["gpu_type"] = rows["gpu_model"]
         rows["gpus"] = rows["gpu_request"] * rows["worker_num"]

@@ -25,7 +25,7 @@ class Helios(JobLog, tag="helios", frozen=True, kw_only=True):
         Field(name="vc", kind="text", missing=ABSENT, required=False),
         Field(name="gpus", column="gpu_num", minimum=0, missing=ABSENT),
         Field(name="cpu_num", minimum=0, missing=ABSENT, required=False),
-        Field(name="node_num", minimum=0, missing=ABSENT, required=False),
+        Field(name="nodes", column="node_num", minimum=0, missing=ABSENT, required=False),
         Field(name="state", kind="text", missing=ABSENT),
         Field(name="submit_s", column="submit_time", kind="text", missing=ABSENT),
         Field(name="start_s", column="start_time", kind="text", missing=ABSENT),

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from forerun.cluster.traces.job_logs import ABSENT, Gathered, JobReader
-from forerun.core.errors import Problem, UsageError, known_names
+from forerun.core.errors import Problem, TraceError, UsageError, known_names
 from forerun.core.trace.reader import Head
 from forerun.core.trace.repair import RepairLog
 from forerun.core.trace.rows import Field, fit, spelled
@@ -32,7 +32,10 @@ COLUMNS: Final = (
     _number("eligible_s", required=False),
     _number("start_s"),
     _number("end_s"),
-    _number("nodes", "cpus", "processors", "gpus", maximum=1e9),
+    _number("nodes", required=False, maximum=1e9),
+    _number("gpus", "cpus", "processors", required=False, maximum=1e9),
+    _text("gpu_type"),
+    Field(name="exclusive", required=False, missing=_NONE, minimum=0, maximum=1),
     _number("requested_s", required=False),
     _text("user", missing=(*ABSENT, "0")),
     _text("account"),
@@ -42,12 +45,18 @@ COLUMNS: Final = (
 )
 
 
+#: what jobs hold, of which a log has one or both
+_HELD: Final = tuple(field for field in COLUMNS if field.name in ("nodes", "gpus"))
+
+
 class JobHistory(JobReader, tag="job_history", frozen=True, kw_only=True):
     """CSV with a header, `#` before comments: `id,submit_s,start_s,end_s,nodes`, and, if known, `requested_s`,
-    `eligible_s`, `user`, `account`, `partition` (or `queue`), `qos`, `state`.
+    `eligible_s`, `user`, `account`, `partition` (or `queue`), `qos`, `state`, `gpus`, `gpu_type`, `exclusive` (1: it takes
+    its nodes whole).
 
     Times are seconds since 1970, UTC. -1 or an empty cell is a time that is not known: the job has not started, or has not
-    ended. `nodes` may be named `cpus`, `processors` or `gpus`: what jobs hold, counted whole. A user 0 is not known.
+    ended. What jobs hold is counted whole: in `nodes`, or in `gpus` (or `cpus`, `processors`); with both, on so many nodes.
+    A user 0 is not known.
     columns: ours under another header, such as `nodes=hosts`.
     """
 
@@ -60,12 +69,18 @@ class JobHistory(JobReader, tag="job_history", frozen=True, kw_only=True):
     @classmethod
     def recognises(cls, head: Head) -> bool:
         rows = [line for line in head.lines if not line.startswith("#")]
-        return bool(rows) and fit(COLUMNS, [cell.strip() for cell in rows[0].split(",")])
+        names = [cell.strip() for cell in rows[0].split(",")] if rows else []
+        return fit(COLUMNS, names) and any(fit([replace(one, required=True)], names) for one in _HELD)
 
     def gather(self, path: Path, repairs: RepairLog) -> Gathered:
         source = Source(path, repairs=repairs)
         rows = Rows.read(source, spelled(source, _renamed(self.columns), "#"), comment="#")
-        return Gathered(source, rows.lines, {**rows.columns, "gpus": rows["nodes"]})
+        columns = rows.columns
+        if not columns.keys() & {one.name for one in _HELD}:
+            raise TraceError.at(source.name, "misses the column nodes or gpus")
+        if "gpus" not in columns:
+            columns["gpus"] = columns.pop("nodes")  # they are all that is counted
+        return Gathered(source, rows.lines, columns)
 
 
 def _renamed(options: tuple[str, ...]) -> list[Field]:

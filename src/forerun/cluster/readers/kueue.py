@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -27,6 +27,11 @@ def is_gpu(resource: str, named: Sequence[str] = ()) -> bool:
 
 
 _WORKLOAD: Final = re.compile(r"kind[\"']?\s*:\s*[\"']?(?:Workload|WorkloadList)\b")
+#: labels of nodes that say which GPUs they have, where no ResourceFlavor beside the workloads says it
+_GPU_LABELS: Final = (
+    "nvidia.com/gpu.product", "amd.com/gpu.product-name", "cloud.google.com/gke-accelerator",
+    "k8s.amazonaws.com/accelerator", "karpenter.k8s.aws/instance-gpu-name",
+)  # fmt: skip
 _OTHERS: Final = "object that is no Workload left out"
 _AGAIN: Final = "workload that was evicted before, its last admission taken"
 _EVICTED: Final = "workload that was evicted and not admitted again, whose earlier run the log does not have"
@@ -40,6 +45,7 @@ class Kueue(JobReader, tag="kueue", frozen=True, kw_only=True):
     A job is submitted when its Workload is created, starts when it is admitted and ends when it is finished. Its GPUs are
     those that its admission counts, else the requests of the admitted pods, those that it gave back early among them. `user`
     is the namespace, `account` the LocalQueue, `vc` the ClusterQueue (`NAMESPACE/LOCALQUEUE` where the log does not say it).
+    `gpu_type` is the flavor that a job has, or would have, if it asks for one by labels of nodes.
     Workloads that were not admitted or are not finished are dropped and counted; of one that was evicted, only the last
     admission is known. resources: which are GPUs, added up (default: those that are called so, such as nvidia.com/gpu).
     """
@@ -57,17 +63,21 @@ class Kueue(JobReader, tag="kueue", frozen=True, kw_only=True):
     def gather(self, path: Path, repairs: RepairLog) -> Gathered:
         source, complaints, rows = Source(path, repairs=repairs), Complaints(), JobRows()
         queue_of: dict[tuple[str, str], str] = {}
+        labels: dict[str, dict[str, Any]] = {}  # of the nodes of each flavor
         objects = read_objects(source)
         for one in objects:
             if one.kind == "LocalQueue":
                 key = one.text("metadata", "namespace"), one.text("metadata", "name")
                 queue_of[key] = one.text("spec", "clusterQueue")
+            elif one.kind == "ResourceFlavor":
+                labels[one.text("metadata", "name")] = _named(one, "spec", "nodeLabels")
         for number, one in enumerate(objects):
             if one.kind != "Workload" or not one.version.startswith("kueue.x-k8s.io/"):
                 repairs.note(_OTHERS, f"{source.name}: object {number}")
                 continue
             try:
-                rows.add(number + 1, **self._run(one, queue_of, f"{source.name}: object {number}", repairs))
+                run = self._run(one, queue_of, f"{source.name}: object {number}", repairs)
+                rows.add(number + 1, **run, gpu_type=self._type(one, labels))
             except TraceError as error:
                 for problem in error.problems:
                     complaints.add(problem.where, problem.what)
@@ -122,6 +132,30 @@ class Kueue(JobReader, tag="kueue", frozen=True, kw_only=True):
             "priority": _priority(one),
         }
 
+    def _type(self, one: KubeObject, labels: Mapping[str, Mapping[str, Any]]) -> str:
+        """The flavor of the GPUs that a Workload asks for; empty: it asks for none, or for several.
+
+        labels: of the nodes of each flavor that the log has.
+        """
+        keys = {key for of in labels.values() for key in of} or set(_GPU_LABELS)
+        given = {
+            one.text(*at, "name"): flavor
+            for at in one.items("status", "admission", "podSetAssignments")
+            for resource, flavor in _named(one, *at, "flavors").items()
+            if is_gpu(str(resource), self.resources)
+        }
+        types = set()
+        for at in one.items("spec", "podSets"):
+            selector = _named(one, *at, "template", "spec", "nodeSelector")
+            asked = {key: value for key, value in selector.items() if key in keys}
+            if not asked:
+                continue
+            fitting = [name for name, of in labels.items() if asked.items() <= of.items()]
+            one_of = fitting if labels else sorted(map(str, asked.values()))
+            alone = one_of[0] if len(one_of) == 1 else ""
+            types.add(str(given.get(one.text(*at, "name"), alone)))
+        return types.pop() if len(types) == 1 else ""
+
     def _gpus(self, one: KubeObject) -> float:
         """The GPUs of all pods of a Workload."""
         admitted = {one.text(*at, "name"): at for at in one.items("status", "admission", "podSetAssignments")}
@@ -156,10 +190,17 @@ class Kueue(JobReader, tag="kueue", frozen=True, kw_only=True):
 
     def _of(self, one: KubeObject, *at: str | int) -> dict[str, int]:
         """The GPUs in a mapping of resources."""
-        named = one.get(*at)
-        if not isinstance(named, dict | None):
-            raise one.fault("an object is expected", *at)
-        return {name: one.count(*at, name) or 0 for name in named or () if is_gpu(str(name), self.resources)}
+        return {
+            name: one.count(*at, name) or 0 for name in _named(one, *at) if is_gpu(str(name), self.resources)
+        }
+
+
+def _named(one: KubeObject, *at: str | int) -> dict[str, Any]:
+    """An object of names and values; empty if it is not there."""
+    named = one.get(*at)
+    if not isinstance(named, dict | None):
+        raise one.fault("an object is expected", *at)
+    return named or {}
 
 
 def _instant_s(one: KubeObject, *path: str | int) -> float:

@@ -35,6 +35,7 @@ SACCT_COMMAND: Final = (
 _NEEDED: Final = ("JobID", "Submit", "State")
 #: where GPUs stand
 _TRES_COLUMNS: Final = ("AllocTRES", "ReqTRES")
+_NODES: Final = re.compile(r"(?:^|,)node=([0-9]{1,9})(?=,|$)")
 _TRES: Final = re.compile(r"(?:^|,)gres/([^:=,]+)(?::([^=,]+))?=([0-9]+)(?=,|$)")
 #: a slice of a GPU among the types of GPUs, such as `nvidia_a100_1g.5gb`
 _MIG: Final = re.compile(r"(?<![0-9A-Za-z])[0-9]g\.[0-9]+gb")
@@ -43,6 +44,7 @@ _LONG: Final = re.compile(r"(?:^|,)gres/[^=,]+=([0-9]{10,})(?=,|$)")
 #: parts of GPUs that are no type of GPU
 _PARTS: Final = ("shard", "mps")
 _SLICES: Final = "slices of GPUs (MIG) counted as whole GPUs"
+_WHOLE: Final = "job with more GPUs than it asked for taken to have its nodes whole"
 _ONLY_PARTS: Final = (
     "job with shares of a GPU only (shard, mps) dropped: how many make a GPU is not in the log"
 )
@@ -71,11 +73,13 @@ class Gres:
     Parameters
     ----------
     gpus : how many; 0 if there are none.
+    type : of them; empty: not said, or of several.
     slices : whether parts of a GPU (MIG) are among them.
     parts : whether there are shares of a GPU, which count no whole one.
     """
 
     gpus: float
+    type: str
     slices: bool
     parts: bool
 
@@ -85,7 +89,9 @@ class Gres:
         gpus = [(kind, count) for name, kind, count in listed if name == "gpu"]
         total = sum(count for kind, count in gpus if not kind) or sum(count for _, count in gpus)
         slices = any(count and _MIG.search(kind) for kind, count in gpus)
-        return cls(float(total), slices, any(count and name in _PARTS for name, _, count in listed))
+        types = {kind for kind, count in gpus if kind and count}
+        parts = any(count and name in _PARTS for name, _, count in listed)
+        return cls(float(total), types.pop() if len(types) == 1 else "", slices, parts)
 
 
 @functools.lru_cache(maxsize=1 << 14)
@@ -101,6 +107,26 @@ class _Slurm(JobReader, frozen=True, kw_only=True):
 
     same_id = "suffix"
     recorded = True
+
+    def shape(self, gres: Sequence[Gres], sharing: str, where: str, repairs: RepairLog) -> dict[str, Any]:
+        """The type of GPUs that a job asks for, and whether it takes its nodes whole.
+
+        A type that was allocated and not asked for binds nobody. Who has more GPUs than asked for has whole nodes.
+
+        Parameters
+        ----------
+        gres : allocated, then asked for.
+        sharing : `OverSubscribe` of the job; empty: the log does not say.
+        """
+        allocated, asked = gres
+        more = 0 < asked.gpus < allocated.gpus
+        if more and not sharing:
+            repairs.note(_WHOLE, where)
+        exclusive = sharing.upper() == "EXCLUSIVE" if sharing else more
+        return {
+            "gpu_type": asked.type if asked.gpus else allocated.type,
+            "exclusive": float(exclusive) if sharing or exclusive else float("nan"),
+        }
 
     def gpus(self, gres: Sequence[Gres], where: str, repairs: RepairLog, *, only_gres: bool = False) -> float:
         """The GPUs of the first list that has any; nan where the job is dropped, counted.
@@ -228,6 +254,8 @@ class Sacct(_Slurm, tag="sacct", frozen=True, kw_only=True):
             duration_s=elapsed_s,
             gpus=gpus,
             nodes=row.number("NNodes", _nodes),
+            asked_nodes=float(asked[1]) if (asked := _NODES.search(row.text("ReqTRES"))) else float("nan"),
+            **self.shape(gres, row.text("OverSubscribe"), where, repairs),
             state=row.text("State").split(" by ")[0],
             requested_s=row.number("Timelimit", time_limit_s),
             eligible_s=row.instant("Eligible", submit_s),
@@ -352,7 +380,7 @@ def _whole_jobs(
         [source.at(int(lines[at])) for at in np.flatnonzero(joined)[:3]],
         int(joined.sum()),
     )
-    for name in ("gpus", "nodes"):
+    for name in ("gpus", "nodes", "asked_nodes"):
         parts = columns[name]
         columns[name] = np.bincount(into, np.nan_to_num(parts), len(lines))
         columns[name][np.isnan(parts) & ~joined] = np.nan
@@ -466,8 +494,13 @@ class SacctJson(_Slurm, tag="sacct_json", frozen=True, kw_only=True):
         gpus = self.gpus(gres, f"{source.name}: job {number}", source.repairs)
         if np.isnan(gpus):
             return
+        asked = [item for item in listed.get("requested") or () if item.get("type") == "node"]
         rows.add(
             number + 1,
+            **self.shape(
+                gres, _sharing(job.get("exclusive")), f"{source.name}: job {number}", source.repairs
+            ),
+            asked_nodes=_wrapped(asked[0].get("count"), "tres count") if asked else float("nan"),
             job_id=name,
             user=optional_text(job.get("user"), "user"),
             vc=optional_text(job.get("partition"), "partition"),
@@ -510,6 +543,12 @@ def _state(value: Any) -> str:
     if isinstance(value, list):
         value = value[0] if value else None
     return optional_text(value, "state")
+
+
+def _sharing(value: Any) -> str:
+    """`exclusive` of a job, as a list of words or one, in the words of `OverSubscribe`."""
+    words = value if isinstance(value, list) else [value]
+    return "" if value is None else "EXCLUSIVE" if {"true", "True"} & set(map(str, words)) else "NO"
 
 
 def _gres(listed: Any) -> Gres:

@@ -41,6 +41,7 @@ class SlurmDb(JobLog, tag="slurmdb", frozen=True, kw_only=True):
         Field(name="start_s", column="time_start", missing=_NEVER, minimum=0),
         Field(name="end_s", column="time_end", missing=_NEVER, minimum=0),
         Field(name="limit", column="timelimit", missing=("", "NULL", "0"), required=False),
+        Field(name="nodes", column="nodes_alloc", missing=ABSENT, minimum=0, required=False),
         Field(name="state", kind="int", minimum=0),
         Field(name="tres_alloc", kind="text", missing=ABSENT),
     )

@@ -68,6 +68,7 @@ class Swf(JobReader, tag="swf", frozen=True, kw_only=True):
         for number, run in source.parsed(job):
             rows.add(number, **run)
         columns = rows.columns()
+        del columns["nodes"]  # processors are not nodes, of which the format knows none
         start = header.get("UnixStartTime", "")
         if _EPOCH.fullmatch(start):
             for name in ("submit_s", "start_s", "end_s"):
@@ -115,7 +116,6 @@ def _job(text: list[str], places: Mapping[str, int]) -> dict[str, Any]:
         "end_s": submit_s + wait_s + ran_s,
         "duration_s": ran_s,
         "gpus": gpus if gpus > 0 else requested,
-        "nodes": gpus if gpus > 0 else requested,
         "requested_s": requested_s if requested_s > 0 else np.nan,
         "state": _STATES.get(int(values[10]), ""),
     }

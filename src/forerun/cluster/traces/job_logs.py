@@ -60,12 +60,13 @@ MORE_JOB_FIELDS: Final = (
     Field(name="reservation", kind="text", meaning="reservation that it asked for"),
     Field(name="priority", meaning="priority as the log states it; larger goes first; nan: not recorded"),
     Field(name="nice", meaning="what its user takes off its priority; nan: not recorded"),
+    Field(name="nodes", unit="nodes", meaning="nodes allocated, else asked for; nan: not recorded"),
+    Field(name="asked_nodes", unit="nodes", meaning="nodes that it asked for at least; nan: not recorded"),
+    Field(name="gpu_type", kind="text", meaning="type of the GPUs that it asks for; empty: any"),
+    Field(name="exclusive", meaning="1: it takes its nodes whole; nan: not recorded"),
 )
 
-#: what only the history of a queue needs, beside the columns above; no trace has them
-HISTORY_FIELDS: Final = (Field(name="nodes", unit="nodes", meaning="nodes allocated, else asked for"),)
-
-_ALL_FIELDS: Final = (*JOB_FIELDS, *MORE_JOB_FIELDS, *HISTORY_FIELDS)
+_ALL_FIELDS: Final = (*JOB_FIELDS, *MORE_JOB_FIELDS)
 
 _PLAIN: Final = re.compile(r"(?:[0-9]{4}-[0-9]{2}-[0-9]{2}[ T][0-9]{2}:[0-9]{2}:[0-9]{2}\n)*+")
 
@@ -110,7 +111,7 @@ class Gathered:
     ----------
     source : the file, read to its end, which counts repairs and names lines in messages.
     lines : the line of the file that each row stands in.
-    columns : by the names of `JOB_FIELDS`, `MORE_JOB_FIELDS` and `HISTORY_FIELDS`; one that is missing is empty.
+    columns : by the names of `JOB_FIELDS` and `MORE_JOB_FIELDS`; one that is missing is empty.
     stated : what the file says of its machine, for people (default: nothing).
     """
 

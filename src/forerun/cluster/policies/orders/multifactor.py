@@ -146,6 +146,11 @@ class Multifactor(Order, tag="multifactor", frozen=True, kw_only=True):
         share: F64 = (gpus + nodes) / 2
         return 1.0 - share if self.favor_small else share
 
+    def ranked(self, partitions: str) -> Partition:
+        """What counts for a job of one partition, or of several, such as `gpu,short`: the most of each."""
+        known = [self.partitions.get(name, Partition()) for name in partitions.split(",")]
+        return Partition(priority=max(one.priority for one in known), tier=max(one.tier for one in known))
+
     def priority(self, factors: Factors) -> F64:
         """The priorities of jobs by their factors, not rounded."""
         weights = self.weights
@@ -395,7 +400,7 @@ class MultifactorRanking:
         for job in view.job[self.owner[view.job] < 0].tolist():
             account, partition, qos = _texts(labels, job)
             self.owner[job] = self.tree.user(account, view.users[job])
-            ranked = order.partitions.get(partition, Partition())
+            ranked = order.ranked(partition)
             self.tier[job] = ranked.tier
             self.known[0, job], self.known[1, job] = ranked.priority, order.qos.get(qos, 0)
             if labels is not None:
