@@ -211,9 +211,9 @@ def site_of_a_scenario(folder: Path, *rows: str, policy: str = "easy", **files: 
     lines = ["JobID|User|Account|Partition|QOS|Submit|Start|End|State|ElapsedRaw|AllocTRES|Timelimit|JobName"]
     for row in rows:
         job, user, account, partition, qos, submit, seconds, gpus, limit = row.split()
-        at = day + np.timedelta64(int(submit), "s")
+        at = day + np.timedelta64(int(submit), "s")  # starts, which the tests are about, are not in the log
         lines.append(
-            f"{job}|{user}|{account}|{partition}|{qos}|{at}|{at}|{at + np.timedelta64(int(seconds), 's')}|COMPLETED|"
+            f"{job}|{user}|{account}|{partition}|{qos}|{at}|Unknown|{at + np.timedelta64(int(seconds), 's')}|COMPLETED|"
             f"{seconds}|gres/gpu={gpus}|{limit}|x"
         )
     (folder / "jobs.txt").write_text("\n".join(lines) + "\n")

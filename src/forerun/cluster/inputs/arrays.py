@@ -66,6 +66,7 @@ class JobLabels(Columns):
     nodes : how many nodes it takes; 0: not recorded.
     gpu_type : of the GPUs that it asks for; empty: any.
     exclusive : whether it takes its nodes whole.
+    array : its array, as `4%2`, if so many of its tasks may run at once; empty: any number.
     """
 
     account: tuple[str, ...]
@@ -77,6 +78,7 @@ class JobLabels(Columns):
     nodes: I64
     gpu_type: tuple[str, ...]
     exclusive: BOOL
+    array: tuple[str, ...]
 
     @classmethod
     def of(
@@ -92,6 +94,7 @@ class JobLabels(Columns):
         nodes: npt.ArrayLike = 0,
         gpu_type: Sequence[str] = (),
         exclusive: npt.ArrayLike = False,
+        array: Sequence[str] = (),
     ) -> JobLabels:
         """Labels of `count` jobs; what is left out is not recorded, or 0."""
 
@@ -109,6 +112,7 @@ class JobLabels(Columns):
             column(nodes, np.int64),
             tuple(gpu_type or none),
             column(exclusive, np.bool_),
+            tuple(array or none),
         )
 
 
@@ -296,12 +300,14 @@ class Cluster:
     switches : number of racks (default: one).
     partitions : the numbers of the nodes of each partition, by its name (default: every job may use all nodes).
     notes : what its file says of other nodes, for the result (default: nothing).
+    away_gpus : GPUs of nodes that are left out as they are down (default 0).
     """
 
     groups: tuple[NodeGroup, ...]
     switches: int = 1
     partitions: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    away_gpus: int = 0
 
     @classmethod
     def uniform(cls, switches: int, nodes_per_switch: int, gpus_per_node: int, gpu_type: str = "") -> Cluster:

@@ -25,7 +25,7 @@ from forerun.cluster.scenario import Scenario, TraceSpec
 from forerun.cluster.summary.past import FAILED, Past, Recorded, complete
 from forerun.cluster.summary.spans import Spans
 from forerun.cluster.traces.generate import generate
-from forerun.cluster.traces.job_logs import demand
+from forerun.cluster.traces.job_logs import JobReader, demand
 from forerun.cluster.traces.published import from_log, published
 from forerun.cluster.traces.resample import resampled
 from forerun.core.errors import Problem, ScenarioError, TraceError
@@ -60,7 +60,8 @@ def whole_table_from(
     if trace.published is not None:
         return JobTable("generated", published(trace.published, _needed(profile), seed))
     if trace.resample is not None:
-        return table_of_file(Path(trace.resample.file.path), trace.resample.format, repairs)
+        again = trace.resample
+        return table_of_file(Path(again.file.path), again.format, repairs, unfinished=False)
     assert isinstance(trace.file, Input)
     path = Path(trace.file.path)
     if trace.draw_models:
@@ -71,9 +72,20 @@ def whole_table_from(
 
 
 def table_of_file(
-    path: Path, format: str, repairs: RepairLog, options: Mapping[str, Any] | None = None
+    path: Path,
+    format: str,
+    repairs: RepairLog,
+    options: Mapping[str, Any] | None = None,
+    *,
+    unfinished: bool = True,
 ) -> JobTable:
-    """The jobs of a file. format: `native` for our own headers, else a reader's name; empty: recognised from the content.
+    """The jobs of a file.
+
+    Parameters
+    ----------
+    format : `native` for our own headers, else a reader's name; empty: recognised from the content.
+    options : of the format (default: its own).
+    unfinished : whether jobs that still run or wait at the log's end are among them (default: yes).
 
     A file that no reader recognises is read as `native`, so that problems name its header.
     """
@@ -83,6 +95,9 @@ def table_of_file(
         format = readable_by[0] if len(readable_by) == 1 and readable_by[0] != "cluster_jobs" else "native"
     if format == "native":
         return read_jobs(path, repairs)
+    reader = readers().get(format, where=str(path))
+    if unfinished and issubclass(reader, JobReader):
+        options = {"unfinished": True, **(options or {})}
     return table_of_log(read_trace(path, format, options=options, repairs=repairs), path.name, repairs)
 
 
@@ -139,10 +154,17 @@ def _recorded(log: Trace, gpus: I64) -> Recorded | None:
         np.asarray(log[name], np.float64) for name in ("submit_s", "start_s", "end_s")
     )
     failed = np.array([str(text).startswith(FAILED) for text in log["state"].tolist()], np.bool_)
+    unfinished = np.isnan(end_s) & np.isin(log["state"], ["RUNNING", "PENDING"])
     said = log.provenance.options
     clock = str(said.get("clock", ""))
     return Recorded(
-        Past(start_s, end_s, failed),
+        Past(
+            start_s,
+            end_s,
+            failed,
+            unfinished,
+            tuple(log["node_list"].tolist()) if "node_list" in log else None,
+        ),
         complete(Spans(start_s, end_s, gpus), submit_s).from_s,
         dict(said.get("apart", {})),  # type: ignore[call-overload]
         clock if "/" in clock or clock == "UTC" else "",

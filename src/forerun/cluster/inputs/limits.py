@@ -17,9 +17,12 @@ from forerun.cluster.inputs.arrays import I64
 if TYPE_CHECKING:
     from forerun.cluster.inputs.arrays import Jobs
 
-#: the columns of a log by which jobs are limited
+#: the columns of a log by which a scenario limits jobs
 LimitColumn: TypeAlias = Literal["user", "account", "qos", "partition"]
 LIMIT_COLUMNS: Final[tuple[LimitColumn, ...]] = ("user", "account", "qos", "partition")
+#: those by which they are limited: some arrays say how many of their tasks may run at once
+RuleColumn: TypeAlias = LimitColumn | Literal["array"]
+RULE_COLUMNS: Final[tuple[RuleColumn, ...]] = (*LIMIT_COLUMNS, "array")
 #: no limit; so large that no cluster reaches it, so small that sums stay in 64 bits
 UNLIMITED: Final = 1 << 60
 #: what may be left out of Kueue's files by name
@@ -51,8 +54,8 @@ class LimitRule:
     """
 
     name: str
-    of: Mapping[LimitColumn, frozenset[str]] = field(default_factory=dict)
-    per: tuple[LimitColumn, ...] = ()
+    of: Mapping[RuleColumn, frozenset[str]] = field(default_factory=dict)
+    per: tuple[RuleColumn, ...] = ()
     gpus: int = UNLIMITED
     jobs: int = UNLIMITED
     job_gpus: int = UNLIMITED
@@ -253,7 +256,7 @@ class Tally:
 def resolved(
     rules: Sequence[LimitRule],
     pools: Mapping[str, int],
-    columns: Mapping[LimitColumn, Sequence[str]],
+    columns: Mapping[RuleColumn, Sequence[str]],
     gpu_types: Sequence[str],
 ) -> Limits:
     """The groups of some rules, and which of them each job counts against.
@@ -262,11 +265,12 @@ def resolved(
     ----------
     rules : the rules.
     pools : GPUs in each pool that they name.
-    columns : of the jobs, one value each.
+    columns : of the jobs, one value each; those that are missing are empty.
     gpu_types : of the cluster, in the order in which they are numbered.
     """
     numbers: dict[tuple[int, tuple[str, ...]], int] = {}
-    combined = list(zip(*(columns[name] for name in LIMIT_COLUMNS), strict=True))
+    none = ("",) * len(next(iter(columns.values())))
+    combined = list(zip(*(columns.get(name, none) for name in RULE_COLUMNS), strict=True))
     groups: list[dict[tuple[str, ...], tuple[int, ...]]] = []
     for gpu_type in gpu_types:
         of_type = [
@@ -301,7 +305,7 @@ def resolved(
     )
 
 
-def is_of(job: Mapping[LimitColumn, str], whose: Mapping[LimitColumn, frozenset[str]]) -> bool:
+def is_of(job: Mapping[RuleColumn, str], whose: Mapping[RuleColumn, frozenset[str]]) -> bool:
     """Whether what a job has in the columns of a log is what a rule is for. A job of `a,b` is of a rule for both of them."""
     return all(
         job[name] in those or (name == "partition" and those.issuperset(job[name].split(",")))
@@ -315,7 +319,7 @@ def _groups(
     numbers: dict[tuple[int, tuple[str, ...]], int],
 ) -> list[int]:
     """The groups of jobs with some values; new ones are numbered as they come."""
-    of = dict(zip(LIMIT_COLUMNS, values, strict=True))
+    of = dict(zip(RULE_COLUMNS, values, strict=True))
     applying = [(at, rule) for at, rule in rules if is_of(of, rule.of)]
     least: dict[str, int] = {}
     for _, rule in applying:

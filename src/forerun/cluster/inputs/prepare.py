@@ -10,7 +10,15 @@ from typing import Final, Literal
 
 import numpy as np
 
-from forerun.cluster.inputs.arrays import F64, Cluster, JobLabels, Jobs, NodeGroup, ThroughputTable
+from forerun.cluster.inputs.arrays import (
+    F64,
+    NO_REQUEST_S,
+    Cluster,
+    JobLabels,
+    Jobs,
+    NodeGroup,
+    ThroughputTable,
+)
 from forerun.cluster.inputs.costs import PRESETS, SOURCES, CostTable, cost_table, plain, read_costs
 from forerun.cluster.inputs.edit import edited
 from forerun.cluster.inputs.files import JobTable, cluster_of, jobs_of, read_cluster, read_tables
@@ -29,11 +37,12 @@ from forerun.cluster.inputs.jobs import (
 from forerun.cluster.inputs.kueue import Queues, is_kueue, read_kueue
 from forerun.cluster.inputs.limits import (
     LIMIT_COLUMNS,
+    RULE_COLUMNS,
     UNLIMITED,
-    LimitColumn,
     LimitRule,
     Limits,
     QueuesOfJobs,
+    RuleColumn,
     resolved,
 )
 from forerun.cluster.inputs.reach import as_far_as_known
@@ -44,6 +53,7 @@ from forerun.cluster.inputs.slurm_priority import with_site_priorities
 from forerun.cluster.inputs.slurm_site import read_slurm_site
 from forerun.cluster.inputs.step_use import StepUse, slowed, stretched
 from forerun.cluster.inputs.throughput import analytic, filled
+from forerun.cluster.inputs.usage import begun, overlaps
 from forerun.cluster.policies.backfilling.base import BackfillPolicy
 from forerun.cluster.policies.kueue import Kueue
 from forerun.cluster.policies.orders.multifactor import Multifactor
@@ -166,6 +176,16 @@ def _sampled(world: _World) -> _World:
     return replace(world, table=sampled(world.table, world.scenario.trace, world.scenario.seed))
 
 
+def _with_use(world: _World) -> _World:
+    """A log of a site whose machines are given: it fits on them, and all is known of what runs from some instant on."""
+    machines = world.scenario.machines
+    if not machines.is_slurm or machines.partition is not None or world.table.resampled is not None:
+        return world
+    over = overlaps(world.table, world.cluster, _slurm_nodes(machines, "")[1])
+    table, began = begun(world.table, world.cluster)
+    return replace(world, table=table).noting("use", (*over, *began))
+
+
 def _with_policy(world: _World) -> _World:
     """The policy with what it leaves to the files of the site."""
     policy, configured = _configured(world.scenario)
@@ -197,6 +217,11 @@ def _with_requests(world: _World) -> _World:
     """Jobs have the requested times that the site or the scenario gives them."""
     site = site_of(world.scenario, world.table, world.cluster)
     jobs, filled_in = with_time_limits(world.jobs, site.longest, _columns_of(world.table, world.jobs))
+    past = world.table.recorded
+    if past is not None and past.jobs.unfinished is not None:  # they run for as long as they asked for
+        asked = past.jobs.unfinished[jobs.file_row] & (jobs.requested_s < NO_REQUEST_S)
+        longer_s = np.maximum(jobs.duration_s, jobs.requested_s)
+        jobs = replace(jobs, duration_s=np.where(asked, longer_s, jobs.duration_s))
     if (most := world.scenario.trace.overestimate) is not None:
         jobs = with_requests(jobs, most, world.scenario.seed)
     return replace(world, jobs=jobs, site=site).noting("time limits", filled_in)
@@ -270,6 +295,7 @@ _STEPS: Final = (
     _with_machines,
     _with_log,
     _sampled,
+    _with_use,
     _with_policy,
     _with_jobs,
     _with_work,
@@ -311,6 +337,7 @@ def _resolved(world: _World) -> Inputs:
         *_ignored(scenario, setting),
         *_log_notes(world.table, cluster, apart=apart),
         *site.notes,
+        *world.notes.get("use", ()),
         *world.notes["time limits"],
         *world.notes["shapes"],
         *world.notes["policy"],
@@ -461,7 +488,7 @@ def _partition_rules(cluster: Cluster, table: JobTable, known: Sequence[str]) ->
         for gpu_type in dict.fromkeys(types.tolist()) if rule not in known else ():
             gpus = int(size[mine & (types == gpu_type)].sum())
             if gpus < size[types == gpu_type].sum():
-                of: Mapping[LimitColumn, frozenset[str]] = {"partition": frozenset({name})}
+                of: Mapping[RuleColumn, frozenset[str]] = {"partition": frozenset({name})}
                 rules.append(LimitRule(rule, of, gpus=gpus, gpu_type=gpu_type, planned=True))
     return tuple(rules)
 
@@ -591,12 +618,18 @@ def limits_of(scenario: Scenario, site: Site, table: JobTable, jobs: Jobs, clust
     table : the log.
     jobs : of the run, rows of the log.
     """
-    if not scenario.limits and not site.rules:
+    columns = _columns_of(table, jobs)
+    arrays = () if scenario.quota or scenario.live else dict.fromkeys(columns["array"])
+    if not scenario.limits and not site.rules and not any(arrays):
         return None
     _check_limit_names(scenario, _limit_columns(table), table.source)
     rules = [_rule(at, limit) for at, limit in enumerate(scenario.limits or ())]
+    rules += [
+        LimitRule(f"array {array}", {"array": frozenset({array})}, jobs=int(array.partition("%")[2]))
+        for array in arrays
+        if array
+    ]
     types = tuple(dict.fromkeys(cluster.node_types()))
-    columns = _columns_of(table, jobs)
     known = frozenset().union(*(queue.partitions for queue in site.queues))
     if site.queues:
         unknown = sorted(set(columns["partition"]) - known)
@@ -630,23 +663,25 @@ def _queues_of(
     )
 
 
-def _columns_of(table: JobTable, jobs: Jobs) -> dict[LimitColumn, list[str]]:
+def _columns_of(table: JobTable, jobs: Jobs) -> dict[RuleColumn, list[str]]:
     """What jobs of a run may be limited by."""
     rows = jobs.file_row.tolist()
     return {name: [values[row] for row in rows] for name, values in _limit_columns(table).items()}
 
 
-def _limit_columns(table: JobTable) -> dict[LimitColumn, tuple[str, ...]]:
+def _limit_columns(table: JobTable) -> dict[RuleColumn, tuple[str, ...]]:
     """What jobs of a log may be limited by."""
     none = ("",) * len(table)
     labels = table.jobs.labels or JobLabels.of(len(table))
-    given = (table.jobs.user, labels.account, labels.qos, table.vc)
-    return {name: column or none for name, column in zip(LIMIT_COLUMNS, given, strict=True)}
+    given = (table.jobs.user, labels.account, labels.qos, table.vc, labels.array)
+    return {name: column or none for name, column in zip(RULE_COLUMNS, given, strict=True)}
 
 
 def _rule(at: int, limit: Limit) -> LimitRule:
     """A limit of a scenario file as a rule. at: its place there."""
-    of = {name: frozenset(names) for name in LIMIT_COLUMNS if (names := getattr(limit, name))}
+    of: dict[RuleColumn, frozenset[str]] = {
+        name: frozenset(names) for name in LIMIT_COLUMNS if (names := getattr(limit, name))
+    }
     return LimitRule(
         f"limits[{at}]",
         of,
@@ -658,7 +693,7 @@ def _rule(at: int, limit: Limit) -> LimitRule:
 
 
 def _check_limit_names(
-    scenario: Scenario, columns: Mapping[LimitColumn, tuple[str, ...]], source: str
+    scenario: Scenario, columns: Mapping[RuleColumn, tuple[str, ...]], source: str
 ) -> None:
     """Raises ScenarioError for a limit of somebody who has no job in the log."""
     problems = []
@@ -813,6 +848,11 @@ def _log_notes(table: JobTable, cluster: Cluster, *, apart: bool) -> list[str]:
         mean_s = float(labels.eligible_after_s.sum() / later)
         when = f"{mean_s:,.0f} s after their submission in the mean"
         notes.append(f"{later} of {len(table)} jobs arrive when they become eligible, {when}")
+    arrays = () if labels is None else dict.fromkeys(labels.array)
+    if named := [array for array in arrays if array]:
+        notes.append(
+            f"arrays of which so many tasks run at once: {', '.join(named[:5])}, {len(named)} in all"
+        )
     notes += cluster.notes
     if cluster.partitions and labels is not None:
         rows = [

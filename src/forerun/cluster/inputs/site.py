@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from forerun.cluster.inputs.arrays import NO_REQUEST_S, Jobs
-from forerun.cluster.inputs.limits import LIMIT_COLUMNS, LimitColumn, LimitRule, QueueRule, is_of
+from forerun.cluster.inputs.limits import RULE_COLUMNS, LimitRule, QueueRule, RuleColumn, is_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +23,7 @@ class TimeLimit:
     """
 
     name: str
-    of: Mapping[LimitColumn, frozenset[str]]
+    of: Mapping[RuleColumn, frozenset[str]]
     seconds: int
 
 
@@ -70,7 +70,7 @@ class Site:
 
 
 def with_time_limits(
-    jobs: Jobs, longest: Sequence[TimeLimit], columns: Mapping[LimitColumn, Sequence[str]]
+    jobs: Jobs, longest: Sequence[TimeLimit], columns: Mapping[RuleColumn, Sequence[str]]
 ) -> tuple[Jobs, tuple[str, ...]]:
     """The jobs, those without a requested time with the least limit that they run under; and a note.
 
@@ -85,10 +85,10 @@ def with_time_limits(
     lacking = np.flatnonzero(jobs.requested_s >= NO_REQUEST_S)
     if not longest or not len(lacking) or len(lacking) == len(jobs):
         return jobs, ()
-    combined = list(zip(*(columns[name] for name in LIMIT_COLUMNS), strict=True))
+    combined = list(zip(*(columns[name] for name in RULE_COLUMNS), strict=True))
     least: dict[tuple[str, ...], int] = {}
     for values in dict.fromkeys(combined[row] for row in lacking.tolist()):
-        of = dict(zip(LIMIT_COLUMNS, values, strict=True))
+        of = dict(zip(RULE_COLUMNS, values, strict=True))
         least[values] = max(
             min(
                 (one.seconds for one in longest if is_of({**of, "partition": name}, one.of)),

@@ -312,7 +312,7 @@ def read_slurm_nodes(
     groups: list[NodeGroup] = []
     node_gpus: dict[str, int] = {}
     known: dict[str, str] = {}
-    away: list[str] = []
+    away: dict[str, int] = {}
     for line in read.nodes:
         names = read.names(line.where, line.says["nodename"])
         twice = next((name for name in names if name in known), "")
@@ -328,7 +328,7 @@ def read_slurm_nodes(
         count = len(mine)
         gpus, given = read.gpus(line)
         if line.says.get("state", "").lower().startswith(_AWAY):
-            away += mine if gpus else []
+            away |= dict.fromkeys(mine, gpus) if gpus else {}
         elif count and gpus:
             same = not given or given.lower() == gpu_type.lower()
             groups.append(NodeGroup(line.says["nodename"], count, gpus, gpu_type if same else given))
@@ -360,8 +360,11 @@ def read_slurm_nodes(
         number.keys() - {name for name in number if any(number[name] in mine for mine in partitions.values())}
     )
     notes = [
-        f"{path.name}: left out, as they are down, drained, failing or of the future: {named(away)}"
+        f"{path.name}: left out, as they are down, drained, failing or of the future: {named(list(away))}"
     ] * bool(away)
     if partitions and alone and not partition:
         notes.append(f"{path.name}: in no partition, and only for jobs without one: {named(alone)}")
-    return replace(cluster_of(groups), partitions=partitions, notes=tuple(notes)), node_gpus
+    cluster = replace(
+        cluster_of(groups), partitions=partitions, notes=tuple(notes), away_gpus=sum(away.values())
+    )
+    return cluster, node_gpus

@@ -16,7 +16,7 @@ from typing import Final
 import numpy as np
 
 from forerun.cluster.inputs.arrays import Cluster
-from forerun.cluster.inputs.limits import UNLIMITED, LimitColumn, LimitRule
+from forerun.cluster.inputs.limits import UNLIMITED, LimitRule, RuleColumn
 from forerun.cluster.inputs.site import Outage, Site, TimeLimit
 from forerun.cluster.inputs.slurm_conf import MOST_BYTES, node_names
 from forerun.cluster.readers.local_clock import LocalClock
@@ -36,7 +36,7 @@ _NOT_REPEATED: Final = ("WEEKDAY", "WEEKEND")
 #: repetitions of a reservation that are looked at
 _MOST_REPEATS: Final = 100_000
 #: columns of limits that are simulated: what they count, and the columns of a log that tell jobs apart
-_OF_QOS: Final[Mapping[str, tuple[str, tuple[LimitColumn, ...]]]] = {
+_OF_QOS: Final[Mapping[str, tuple[str, tuple[RuleColumn, ...]]]] = {
     "GrpTRES": ("gpus", ()),
     "GrpJobs": ("jobs", ()),
     "MaxTRESPU": ("gpus", ("user",)),
@@ -46,7 +46,7 @@ _OF_QOS: Final[Mapping[str, tuple[str, tuple[LimitColumn, ...]]]] = {
     "MaxTRES": ("job", ()),
 }
 _OF_ACCOUNT: Final = {"GrpTRES": ("gpus", ()), "GrpJobs": ("jobs", ())}
-_OF_USER: Final[Mapping[str, tuple[str, tuple[LimitColumn, ...]]]] = {
+_OF_USER: Final[Mapping[str, tuple[str, tuple[RuleColumn, ...]]]] = {
     "GrpTRES": ("gpus", ()),
     "GrpJobs": ("jobs", ()),
     "MaxJobs": ("jobs", ("user",)),
@@ -396,7 +396,7 @@ class _Made:
         ]
         return Site(tuple(self.rules), {}, tuple(self.longest), tuple(self.outages), (*notes, *self.beside))
 
-    def of_qos(self, qos: Qos, of: Mapping[LimitColumn, frozenset[str]], rank: int) -> None:
+    def of_qos(self, qos: Qos, of: Mapping[RuleColumn, frozenset[str]], rank: int) -> None:
         """The limits of a QOS over some jobs."""
         self._limits(f"QOS {qos.name}", qos.where, qos.says, _OF_QOS, of, rank)
         if "Preempt" in qos.says:
@@ -405,7 +405,7 @@ class _Made:
     def of_association(self, one: Association) -> None:
         """The limits of an account, for it and all below it, or of a user of an account."""
         if one.user:
-            of: dict[LimitColumn, frozenset[str]] = {
+            of: dict[RuleColumn, frozenset[str]] = {
                 "account": frozenset({one.account}),
                 "user": frozenset({one.user}),
             }
@@ -428,7 +428,7 @@ class _Made:
 
     def of_partition(self, one: Block) -> None:
         """The GPUs and the time limit of a partition, and the limits of its QOS."""
-        of: dict[LimitColumn, frozenset[str]] = {"partition": frozenset({one.name})}
+        of: dict[RuleColumn, frozenset[str]] = {"partition": frozenset({one.name})}
         name = f"partition {one.name}"
         gpus = self._gpus_of(one, "TotalNodes")
         if gpus < self.cluster.gpus:
@@ -506,8 +506,8 @@ class _Made:
         name: str,
         where: str,
         says: Mapping[str, str],
-        known: Mapping[str, tuple[str, tuple[LimitColumn, ...]]],
-        of: Mapping[LimitColumn, frozenset[str]],
+        known: Mapping[str, tuple[str, tuple[RuleColumn, ...]]],
+        of: Mapping[RuleColumn, frozenset[str]],
         rank: int,
     ) -> None:
         """The rules that the columns of a record say; others are noted."""

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from forerun.cluster.readers.local_clock import LocalClock
-from forerun.cluster.traces.job_logs import ABSENT, Gathered, JobReader, JobRows
+from forerun.cluster.traces.job_logs import ABSENT, RUNNING, Gathered, JobReader, JobRows
 from forerun.core.errors import TraceError
 from forerun.core.trace.documents import JsonDocument
 from forerun.core.trace.objects import json_number, optional_text
@@ -30,7 +30,7 @@ from forerun.core.trace.table import Trace
 #: has no hour that a change of daylight saving time repeats or leaves out
 SACCT_COMMAND: Final = (
     "TZ=UTC sacct --parsable2 -a -X --format=JobID,User,Partition,Submit,Start,End,State,ElapsedRaw,AllocTRES,ReqTRES,"
-    "Timelimit,Account,QOS,Eligible,NNodes,Priority,Reservation,JobName"
+    "Timelimit,Account,QOS,Eligible,NNodes,NodeList,Reason,Priority,Reservation,JobName"
 )
 _NEEDED: Final = ("JobID", "Submit", "State")
 #: where GPUs stand
@@ -55,8 +55,15 @@ _ONLY_GRES: Final = (
 #: rows that are no run of a job, by their identifier
 _NOT_A_RUN: Final = (
     (re.compile(r"[^.]+\.(?:batch|extern|interactive|TBD|[0-9]+)(?:\+[0-9]+)?"), "job step dropped"),
-    (re.compile(r"[0-9]+_\[.*"), "array range that never started dropped"),
 )
+#: tasks of an array that never started, and how many of its tasks may run at once
+_ARRAY: Final = re.compile(r"([0-9]+)_\[([0-9,:-]*)(?:\.{3})?(?:%([0-9]{1,9}))?\]?.*")
+_RANGE: Final = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9}))?(?::([1-9][0-9]{0,8}))?")
+_PENDING_RANGE: Final = "array range that never started dropped"
+#: tasks of a range of an array that wait at the log's end; that more do changes nothing
+_MOST_TASKS: Final = 1000
+#: reasons for which a job is not in the queue
+_NOT_IN_QUEUE: Final = ("JobHeld", "Dependency", "BeginTime")
 #: columns whose cells may hold anything, `|` included
 _FREE: Final = ("JobName", "Comment", "AdminComment", "SystemComment", "SubmitLine", "WorkDir", "Extra")
 _JOINED: Final = "bar inside a job's name or another free text, its pieces joined"
@@ -152,10 +159,10 @@ class Sacct(_Slurm, tag="sacct", frozen=True, kw_only=True):
     """Output of `sacct --parsable2`: a header line, then `|`-separated rows (or by tabs or commas); the command is
     `SACCT_COMMAND`.
 
-    Job steps and array ranges still pending are dropped, the components of a heterogeneous job (`123+0`, `123+1`) are one
-    job, `Unknown` times count as missing, a requeued job (same id twice) keeps each run, `CANCELLED by uid` becomes
-    CANCELLED. Times without a zone are those of one clock: timezone names its place, such as `Europe/Berlin` (default: as
-    written, which the hours that daylight saving time repeats or leaves out make wrong).
+    Job steps are dropped, and array ranges still pending where jobs that wait are; the components of a heterogeneous job
+    (`123+0`, `123+1`) are one job, `Unknown` times count as missing, a requeued job (same id twice) keeps each run,
+    `CANCELLED by uid` becomes CANCELLED. Times without a zone are those of one clock: timezone names its place, such as
+    `Europe/Berlin` (default: as written, which the hours that daylight saving time repeats or leaves out make wrong).
 
     A run takes its elapsed time, which leaves out what it was suspended for and does not change with the clock. GPUs are
     those allocated, else those asked for; a MIG slice counts as a GPU. A time limit is a request and no deadline;
@@ -180,6 +187,7 @@ class Sacct(_Slurm, tag="sacct", frozen=True, kw_only=True):
         names: list[str] = []
         delimiter = "|"
         free, short = -1, (0, "")
+        arrays: dict[str, str] = {}
         for number, line in source.lines():
             if short[0]:
                 complaints.add(source.at(short[0]), short[1])
@@ -199,7 +207,7 @@ class Sacct(_Slurm, tag="sacct", frozen=True, kw_only=True):
                         repairs.note(_JOINED, source.at(number))
                 if len(cells) == len(names):
                     row = {name: cell.strip() for name, cell in zip(names, cells, strict=True)}
-                    self._add(rows, _Row(row, number, source, complaints, clock))
+                    self._add(rows, _Row(row, number, source, complaints, clock, arrays))
                 else:
                     short = (number, f"has {len(cells)} fields, the header has {len(names)}")
         if short[0]:
@@ -209,6 +217,8 @@ class Sacct(_Slurm, tag="sacct", frozen=True, kw_only=True):
         if not rows.lines and not len(repairs):
             raise TraceError.at(source.name, "contains no rows of data")
         lines, columns = _whole_jobs(np.array(rows.lines, np.int64), rows.columns(), source)
+        if arrays:
+            columns["array"] = [arrays.get(name.partition("_")[0], "") for name in columns["job_id"]]
         return Gathered(source, lines, columns)
 
     def read(self, path: Path, repairs: RepairLog) -> Trace:
@@ -230,6 +240,15 @@ class Sacct(_Slurm, tag="sacct", frozen=True, kw_only=True):
             if long := _LONG.search(row.text(name)):
                 row.complain(name, f"a count of {len(long[1])} digits is no count of GPUs")
                 return
+        tasks, array, most = [job_id], "", ""
+        if match := _ARRAY.fullmatch(job_id):
+            array, _, most = match.groups("")
+            tasks = [f"{array}_{task}" for task in _tasks(match[2])]
+        if array and most:
+            row.arrays[array] = f"{array}%{most}"
+        if array and not self.unfinished:
+            repairs.note(_PENDING_RANGE, where)
+            return
         gres = [gres_of(row.text(name)) for name in _TRES_COLUMNS]
         old = "gpu" in row.text("ReqGRES") + row.text("AllocGRES")
         gpus = self.gpus(gres, where, repairs, only_gres=old)
@@ -239,31 +258,41 @@ class Sacct(_Slurm, tag="sacct", frozen=True, kw_only=True):
         start_s = row.instant("Start", submit_s)
         end_s = row.instant("End", start_s)
         elapsed_s = float("nan")
-        if not np.isnan(end_s):  # else it runs still
+        state = row.text("State").split(" by ")[0]
+        if not np.isnan(end_s) or state in RUNNING:
             elapsed_s = row.number("ElapsedRaw", _elapsed_s)
             if np.isnan(elapsed_s):
                 elapsed_s = row.number("Elapsed", _elapsed_s)
-        rows.add(
-            row.line,
-            job_id=job_id,
-            user=row.text("User"),
-            vc=row.text("Partition"),
-            submit_s=submit_s,
-            start_s=start_s,
-            end_s=end_s,
-            duration_s=elapsed_s,
-            gpus=gpus,
-            nodes=row.number("NNodes", _nodes),
-            asked_nodes=float(asked[1]) if (asked := _NODES.search(row.text("ReqTRES"))) else float("nan"),
-            **self.shape(gres, row.text("OverSubscribe"), where, repairs),
-            state=row.text("State").split(" by ")[0],
-            requested_s=row.number("Timelimit", time_limit_s),
-            eligible_s=row.instant("Eligible", submit_s),
-            account=row.text("Account"),
-            qos=row.text("QOS"),
-            reservation=row.text("Reservation"),
-            priority=row.number("Priority", _priority),
-        )
+        eligible_s = row.instant("Eligible", submit_s)
+        if "Reason" in row.cells and "Eligible" not in row.cells:
+            eligible_s = submit_s
+        if np.isnan(start_s) and row.text("Reason").startswith(_NOT_IN_QUEUE):
+            eligible_s = float("nan")
+        for name in tasks:
+            rows.add(
+                row.line,
+                job_id=name,
+                user=row.text("User"),
+                vc=row.text("Partition"),
+                submit_s=submit_s,
+                start_s=start_s,
+                end_s=end_s,
+                duration_s=elapsed_s,
+                gpus=gpus,
+                nodes=row.number("NNodes", _nodes),
+                asked_nodes=float(asked[1])
+                if (asked := _NODES.search(row.text("ReqTRES")))
+                else float("nan"),
+                **self.shape(gres, row.text("OverSubscribe"), where, repairs),
+                state=state,
+                requested_s=row.number("Timelimit", time_limit_s),
+                eligible_s=eligible_s,
+                node_list=row.text("NodeList") if np.isfinite(start_s) else "",
+                account=row.text("Account"),
+                qos=row.text("QOS"),
+                reservation=row.text("Reservation"),
+                priority=row.number("Priority", _priority),
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -276,13 +305,15 @@ class _Row:
     line : its line in the file.
     source, complaints : for messages, and for what is wrong with a cell.
     clock : of the place whose times have no zone; None: as written.
+    arrays : arrays of which only so many tasks may run at once, as `4%2`, by their number; those of this row are added.
     """
 
     cells: Mapping[str, str]
     line: int
     source: Source
     complaints: Complaints
-    clock: LocalClock | None = None
+    clock: LocalClock | None
+    arrays: dict[str, str]
 
     def text(self, name: str) -> str:
         """A cell; empty if the log has no such column."""
@@ -355,6 +386,16 @@ def _priority(text: str) -> float:
     if not re.fullmatch(r"[0-9]{1,10}", text):
         raise ValueError(f"{shown(text)} is not a priority")
     return float(text)
+
+
+def _tasks(listed: str) -> list[str]:
+    """The tasks that a list such as `3-9,12,20-30:5` names, the first thousand of them."""
+    tasks: list[str] = []
+    for item in listed.split(","):
+        if match := _RANGE.fullmatch(item):
+            first, last, step = int(match[1]), int(match[2] or match[1]), int(match[3] or 1)
+            tasks += map(str, range(first, min(last, first + _MOST_TASKS * step) + 1, step))
+    return tasks[:_MOST_TASKS]
 
 
 def _free_column(names: Sequence[str]) -> int:

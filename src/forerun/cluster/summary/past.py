@@ -142,11 +142,15 @@ class Past(Columns):
     ----------
     start_s, end_s : nan: not recorded.
     failed : whether a failure, or a scheduler that put it back into the queue, ended it.
+    unfinished : whether it still ran or waited at the log's end (default: none did).
+    node_list : the nodes that it had, as Slurm folds their names (default: not recorded).
     """
 
     start_s: F64
     end_s: F64
     failed: BOOL
+    unfinished: BOOL | None = None
+    node_list: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -301,16 +305,20 @@ def judged(jobs: Jobs, recorded: Recorded, simulated_s: F64, known: Known) -> Ju
     submit_s = jobs.submit_s.astype(np.float64)
     queue = _Queue(jobs, recorded.jobs)
     started, later = np.isfinite(queue.start_s), submit_s >= recorded.from_s
+    over = np.ones(len(jobs), np.bool_)  # others count apart already
+    if recorded.jobs.unfinished is not None:
+        over &= ~recorded.jobs.unfinished
+    started &= over
     held = np.zeros(len(jobs), np.bool_)
     long = np.flatnonzero(later & started & (queue.start_s - submit_s >= HELD_S))
     held[long] = queue.start_s[long] - queue.overtaken(long)[0] >= HELD_S
     out = {
-        "submitted before all running jobs are known": ~later,
-        "without a recorded start": later & ~started,
+        "submitted before all running jobs are known": over & ~later,
+        "without a recorded start": later & over & ~started,
         "held": held,
         "not started in the simulation": later & started & ~held & np.isnan(simulated_s),
     }
-    scored = ~np.logical_or.reduce(list(out.values()))
+    scored = over & ~np.logical_or.reduce(list(out.values()))
     counts = {**recorded.apart, **{why: int(those.sum()) for why, those in out.items()}}
     rows = besides(submit_s, queue.start_s, simulated_s, scored, queue.partition)
     gap = ""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import sys
 from array import array
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import nan
 from pathlib import Path
@@ -64,7 +64,14 @@ MORE_JOB_FIELDS: Final = (
     Field(name="asked_nodes", unit="nodes", meaning="nodes that it asked for at least; nan: not recorded"),
     Field(name="gpu_type", kind="text", meaning="type of the GPUs that it asks for; empty: any"),
     Field(name="exclusive", meaning="1: it takes its nodes whole; nan: not recorded"),
+    Field(name="node_list", kind="text", meaning="names of the nodes that it had, as n[1-3]"),
+    Field(name="array", kind="text", meaning="its array, as 4%2, if so many of its tasks may run at once"),
 )
+#: states of jobs that have not ended, in capitals; empty: the log does not say
+RUNNING: Final = ("RUNNING", "SUSPENDED", "STOPPED", "COMPLETING", "CONFIGURING", "RESIZING", "")
+PENDING: Final = ("PENDING", "REQUEUED", "")
+#: a job that still runs so long after its time limit is one that the log has lost
+LOST_S: Final = 86_400.0
 
 _ALL_FIELDS: Final = (*JOB_FIELDS, *MORE_JOB_FIELDS)
 
@@ -125,9 +132,12 @@ class JobReader(TraceReader, frozen=True, kw_only=True):
     """A job log of any layout: `gather` finds its runs, and `cleaned` applies the rules that all logs share.
 
     clock: what its times count from, for the provenance. same_id: what becomes of a run with an id seen before: `drop`
-    it, or `suffix`, name it `id#2`. recorded: the log's durations count time worked, and are taken where they differ from
+    it, or `suffix`, name it `id#2`. unfinished: whether jobs that still run or wait stay, with how long they have run, and
+    no end (default: no). recorded: the log's durations count time worked, and are taken where they differ from
     end less start.
     """
+
+    unfinished: bool = False
 
     makes = "jobs"
     clock: ClassVar[str] = ""
@@ -176,6 +186,8 @@ class JobReader(TraceReader, frozen=True, kw_only=True):
         if not self.keeps_cpu_jobs():
             rows.drop(rows["gpus"] == 0, "job without GPUs dropped")
         apart = _apart(rows)
+        if self.unfinished:
+            _settle_unfinished(rows)
         _settle_duration(rows, recorded=self.recorded)
         rows.drop(np.isnan(rows["duration_s"]), "job that never ran or has no end dropped")
         rows.drop(rows["duration_s"] < 0, "job that ends before it starts dropped")
@@ -222,6 +234,35 @@ def _apart(rows: Rows) -> dict[str, int]:
     open_ended = ~pending & np.isnan(rows["end_s"]) & np.isnan(rows["duration_s"])
     counts = {"cancelled while pending": int(pending.sum()), "not ended": int(open_ended.sum())}
     return {why: count for why, count in counts.items() if count}
+
+
+def _settle_unfinished(rows: Rows) -> None:
+    """Jobs that still run have a duration until the log's end, those that still wait of a second."""
+
+    def those(states: Sequence[str], started: bool) -> Array:
+        state = np.strings.upper(rows["state"])
+        said = np.isin(state, states) & ((state != "") | np.isnan(rows["duration_s"]))
+        some: Array = said & np.isnan(rows["end_s"]) & (np.isfinite(rows["start_s"]) == started)
+        return some
+
+    so_far_s = np.where(those(RUNNING, True), rows["start_s"] + rows["duration_s"], np.nan)
+    instants = (rows["submit_s"], rows["start_s"], rows["end_s"], so_far_s)
+    last_s = max((float(np.nanmax(one)) for one in instants if not np.isnan(one).all()), default=0.0)
+    if "requested_s" in rows:
+        lost = those(RUNNING, True) & (last_s - rows["start_s"] > rows["requested_s"] + LOST_S)
+        rows.drop(lost, "job that still runs a day after its time limit dropped")
+    if "eligible_s" in rows and np.isfinite(rows["eligible_s"]).any():
+        held = those(PENDING, False) & np.isnan(rows["eligible_s"])
+        rows.drop(held, "job that cannot start yet at the log's end (held, or after others) dropped")
+    runs, waits = those(RUNNING, True), those(PENDING, False)
+    rows.note(
+        runs,
+        "job that still runs: it has its GPUs for as long as it asked, until the log's end at least; not scored",
+    )
+    rows.note(waits, "job that still waits at the log's end: it will run for as long as it asked; not scored")
+    so_far_s = np.where(runs, np.maximum(last_s - rows["start_s"], 1.0), rows["duration_s"])
+    rows["duration_s"] = np.where(waits, 1.0, so_far_s)
+    rows["state"] = np.where(runs, "RUNNING", np.where(waits, "PENDING", rows["state"]))
 
 
 def _settle_duration(rows: Rows, *, recorded: bool) -> None:

@@ -1,0 +1,186 @@
+"""What a log shows in use of a site's machines: more than they have, and when all that runs is known."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Final
+from zoneinfo import ZoneInfo
+
+import numpy as np
+
+from forerun.cluster.inputs.arrays import BOOL, F64, I64, Cluster, JobLabels
+from forerun.cluster.inputs.files import JobTable
+from forerun.cluster.inputs.reach import reach_of
+from forerun.cluster.inputs.slurm_conf import node_names
+from forerun.cluster.summary.past import ALIKE_S, Recorded, complete
+from forerun.cluster.summary.spans import Spans
+from forerun.core.errors import TraceError
+
+#: rows may overlap so long, as clocks differ
+_SLACK_S: Final = 60.0
+#: events at the beginning of a log that are looked at for what ran before it
+_MOST_EVENTS: Final = 20_000
+
+
+def stamp(at_s: float, table: JobTable) -> str:
+    """The minute of an instant as the log has it, else in seconds."""
+    if table.origin_s is None:
+        return f"{at_s:.0f} s"
+    zone = table.recorded.zone if table.recorded is not None else ""
+    return f"{datetime.fromtimestamp(at_s + table.origin_s, ZoneInfo(zone) if '/' in zone else UTC):%Y-%m-%dT%H:%M}"
+
+
+def overlaps(table: JobTable, cluster: Cluster, node_gpus: Mapping[str, int]) -> tuple[str, ...]:
+    """A note on a node of which the log has more in use than it has. node_gpus: GPUs of each node by its name.
+
+    Raises TraceError where more GPUs are in use at once than there are. Jobs of partitions that are not there, and those
+    that were suspended, do not count.
+    """
+    recorded = table.recorded
+    if recorded is None:
+        return ()
+    past = recorded.jobs
+    end_s = np.where(past.unfinished, np.inf, past.end_s) if past.unfinished is not None else past.end_s
+    suspended = table.jobs.duration_s < end_s - past.start_s - 1
+    counts = np.isfinite(past.start_s) & (end_s > past.start_s) & (~suspended | ~np.isfinite(end_s))
+    if cluster.partitions:
+        known = {name: bool(cluster.partitions.keys() & set(name.split(","))) for name in set(table.vc)}
+        counts &= np.array([known[name] or not name for name in table.vc], np.bool_)
+    rows = np.flatnonzero(counts)
+    begin_s, end_s, gpus = past.start_s[rows], end_s[rows], table.jobs.gpus[rows]
+    at, used = Spans(begin_s, end_s, gpus).levels()
+    there = cluster.gpus + cluster.away_gpus
+    if len(first := _lasting(at, used > there)):
+        most = int(used.max())
+        raise TraceError.at(
+            table.source,
+            f"up to {most} GPUs are in use at once and the machines have {there}, {most - there} too few, first at "
+            f"{stamp(float(at[first[0]]), table)}: rows overlap, or the log is of other machines (name those to simulate as "
+            "machines.nodes)",
+        )
+    if past.node_list is None:
+        return ()
+    number = {name: at for at, name in enumerate(node_gpus)}
+    nodes = {text: _numbers(text, number) for text in {past.node_list[row] for row in rows.tolist()}}
+    mine = [nodes[past.node_list[row]] for row in rows.tolist()]
+    share = [int(count) // max(len(names), 1) for count, names in zip(gpus, mine, strict=True)]
+    widths = [len(names) for names in mine]
+    node = np.array([name for names in mine for name in names], np.int64)
+    seats = Spans(
+        np.repeat(begin_s, widths), np.repeat(end_s, widths), np.repeat(np.array(share, np.int64), widths)
+    )
+    found: list[tuple[float, str, int, int]] = []
+    for name, at_node in number.items():
+        some = node == at_node
+        at, used = Spans(seats.from_s[some], seats.to_s[some], seats.gpus[some]).levels()
+        if len(first := _lasting(at, used > node_gpus[name])):
+            found.append((float(at[first[0]]), name, int(used.max()), node_gpus[name]))
+    if not found:
+        return ()
+    at_s, name, most, there = min(found)
+    more = f"; so have {len(found) - 1} other nodes" if len(found) > 1 else ""
+    return (
+        f"{table.source}: node {name} has up to {most} GPUs in use and {there} are there, first at "
+        f"{stamp(at_s, table)}{more}",
+    )
+
+
+def _lasting(at_s: F64, over: BOOL) -> I64:
+    """Of some instants of change those at which something begins to be so for longer than clocks may differ."""
+    begins = np.flatnonzero(over & ~np.append(False, over[:-1]))
+    ends = np.append(at_s, np.inf)[np.flatnonzero(over & ~np.append(over[1:], False)) + 1]
+    return begins[ends - at_s[begins] >= _SLACK_S]
+
+
+def _numbers(text: str, number: Mapping[str, int]) -> list[int]:
+    """The numbers of the nodes that a cell names, of those that are known; none of a cell that is no list of names."""
+    try:
+        return [number[name] for name in node_names(text, 100_000) if name in number]
+    except ValueError:
+        return []
+
+
+def begun(table: JobTable, cluster: Cluster) -> tuple[JobTable, tuple[str, ...]]:
+    """The log, of which jobs that had started when all is known that runs come when they started; and a note.
+
+    So the machine is then in use as it was. All is known in a log of jobs that ended from the first end on; in others that
+    begin in the middle of things, once the GPUs that are in use explain who waits.
+    """
+    recorded = table.recorded
+    if recorded is None or not len(table):
+        return table, ()
+    past, jobs = recorded.jobs, table.jobs
+    order = np.argsort(jobs.submit_s, kind="stable")
+    submit_s = jobs.submit_s.astype(np.float64)
+    spans = Spans(past.start_s[order], past.end_s[order], jobs.gpus[order])
+    whole = complete(spans, submit_s[order])
+    from_s = whole.from_s if whole.selection == "end" else 0.0
+    longest_s = float(jobs.request_s[np.isfinite(jobs.request_s)].max(initial=whole.from_s))
+    from_s = max(from_s, _explained_s(table, recorded, cluster, longest_s))
+    if from_s <= 0:
+        return table, ()
+    labels = jobs.labels or JobLabels.of(len(table))
+    ran = past.start_s < from_s
+    after_s = np.where(
+        ran, np.ceil(np.maximum(past.start_s - submit_s, 0.0)), labels.eligible_after_s
+    ).astype(np.int64)
+    jobs = replace(jobs, labels=replace(labels, eligible_after_s=after_s))
+    note = (
+        f"the log begins in the middle of things: what ran before {stamp(from_s, table)} is not all in it; jobs that had "
+        "started come when they did, and are not scored"
+    )
+    recorded = replace(recorded, from_s=max(recorded.from_s, from_s) if whole.selection != "end" else from_s)
+    return replace(table, jobs=jobs, recorded=recorded), (note,)
+
+
+def _explained_s(table: JobTable, recorded: Recorded, cluster: Cluster, until_s: float) -> float:
+    """When the GPUs in use first explain who waits, where at the beginning of the log they do not; 0: they always do.
+
+    Who waits without a reason would have filled half of what is free, and nobody of the same user or account runs, so that
+    no limit stops them. until_s: it is so by then.
+    """
+    past, jobs = recorded.jobs, table.jobs
+    reach = reach_of(jobs, cluster)
+    size = cluster.node_gpus()
+    capacity, shares = reach.nodes @ size, reach.nodes.astype(np.int64) @ reach.nodes.T.astype(np.int64) > 0
+    after_s = jobs.labels.eligible_after_s if jobs.labels is not None else 0
+    comes_s = (jobs.submit_s + after_s).astype(np.float64)
+    waits = past.start_s - comes_s >= ALIKE_S
+    started = np.isfinite(past.start_s)
+    events = sorted(
+        [
+            (at, 1, row)
+            for at, row in zip(comes_s[waits].tolist(), np.flatnonzero(waits).tolist(), strict=True)
+        ]
+        + [
+            (at, 2, row)
+            for at, row in zip(past.start_s[started].tolist(), np.flatnonzero(started).tolist(), strict=True)
+        ]
+        + [(at, 0, row) for row, at in enumerate(past.end_s.tolist()) if at == at and started[row]]
+    )[:_MOST_EVENTS]
+    account = jobs.labels.account if jobs.labels is not None else ("",) * len(jobs)
+    whose = [(("user", user), ("account", name)) for user, name in zip(jobs.user, account, strict=True)]
+    running = Counter[tuple[str, str]]()
+    used, waiting, odd = np.zeros(len(capacity), np.int64), set[int](), False
+    for place, (at_s, what, row) in enumerate(events):
+        if at_s > until_s:
+            break
+        if what == 1:
+            waiting.add(row)
+        else:
+            used[reach.kind[row]] += jobs.gpus[row] if what else -jobs.gpus[row]
+            running.update({key: 1 if what else -1 for key in whose[row] if key[1]})
+            waiting.discard(row)
+        if not waiting or (place + 1 < len(events) and events[place + 1][0] == at_s):
+            continue
+        free = (capacity - shares @ used)[reach.kind]
+        strange = [
+            row for row in waiting if jobs.gpus[row] <= free[row] and not any(map(running.get, whose[row]))
+        ]
+        if not strange or 2 * sum(jobs.gpus[strange]) < max(free[strange]):
+            return at_s if odd else 0.0
+        odd = True
+    return until_s if odd else 0.0
