@@ -41,7 +41,7 @@ def site(draw: np.random.Generator, most: int = 25, *, late: bool = True) -> Set
     said, gpus = said
     for job in range(count):
         of.append(",".join(draw.permutation(names)[: int(draw.choice([1, 1, 1, 2]))].tolist()))
-        mine = np.unique([node for name in of[-1].split(",") for node in partitions[name]])
+        mine = np.array(partitions[of[-1].split(",")[0]])
         wanted = str(draw.choice(types[mine]))
         mine = mine[types[mine] == wanted]
         asked.append(wanted if draw.random() < 0.4 else "")

@@ -15,7 +15,16 @@ from forerun.cluster.policies.orders.multifactor import Multifactor
 from forerun.cluster.scenario import Scenario
 
 from .scheduler import (
-    FOREVER_S, Account, Failure, Job, Limit, Maintenance, Node, Partition, Priorities, World,
+    FOREVER_S,
+    Account,
+    Failure,
+    Job,
+    Limit,
+    Maintenance,
+    Node,
+    Partition,
+    Priorities,
+    World,
 )  # fmt: skip
 
 

@@ -183,16 +183,18 @@ def as_far_as_known(
         types[lost] = ""
         labels = replace(labels, gpu_type=tuple(types.tolist()))
         jobs = replace(jobs, labels=labels)
-        reach = reach_of(jobs, cluster)
-    size = cluster.node_gpus()
+    entries, size = entries_of(jobs, cluster), cluster.node_gpus()
+    reach = entries.reach
     shapes, of = np.unique(
         np.stack([reach.kind, reach.count, reach.each], axis=1), axis=0, return_inverse=True
     )
     there = np.array(
         [(size[reach.nodes[kind]] >= each).sum() >= count for kind, count, each in shapes.tolist()]
     )
-    if len(odd := np.flatnonzero(~there[of] & (labels.nodes > 0))):
-        count, each = int(reach.count[odd[0]]), int(reach.each[odd[0]])
+    somewhere = np.logical_or.reduceat(there[of], entries.first[:-1]) if len(jobs) else there
+    if len(odd := np.flatnonzero(~somewhere & (labels.nodes > 0))):
+        first = entries.first[odd[0]]
+        count, each = int(reach.count[first]), int(reach.each[first])
         what = "whole nodes" if each == WHOLE_NODE else f"nodes with {each} GPUs each"
         notes.append(
             f"{where(int(odd[0]))}: {count} {what} are not among those that the job may use; {len(odd)} jobs of such shapes "
