@@ -55,6 +55,29 @@ def test_lines_of_nodes_are_groups(tmp_path: Path) -> None:
     }
 
 
+def test_a_node_with_several_types_is_a_node_for_each(tmp_path: Path) -> None:
+    text = (
+        "NodeName=a[1-2] Gres=gpu:a100:4,gpu:a30:2\nNodeName=b Gres=gpu:a100:8\nPartitionName=p Nodes=a2,b\n"
+    )
+    cluster, node_gpus = read_slurm_nodes(written(tmp_path, text))
+    assert node_gpus == {"a1": 4, "a2": 4, "a1:a30": 2, "a2:a30": 2, "b": 8}
+    assert cluster.partitions == {"p": (1, 3, 4)}
+    assert cluster.node_types() == ("a100", "a100", "a30", "a30", "a100")
+    assert any("a1, a2" in note for note in cluster.notes)
+
+
+def test_nodes_as_scontrol_shows_them_are_machines(tmp_path: Path) -> None:
+    """Those that are away as it is printed are there, as they may have been before."""
+    text = "".join(
+        f"NodeName={name} Arch=x86_64 CoresPerSocket=32\n   CPUAlloc=0 CPUTot=64\n   Gres=gpu:a100:4(S:0-1)\n"
+        f"   State={state} ThreadsPerCore=1\n   Partitions={partitions}\n\n"
+        for name, state, partitions in (("n1", "IDLE", "gpu"), ("n2", "MIXED+DRAIN", "gpu,short"))
+    )
+    cluster, node_gpus = read_slurm_nodes(written(tmp_path, text, "nodes.conf"))
+    assert node_gpus == {"n1": 4, "n2": 4}
+    assert cluster.partitions == {"gpu": (0, 1), "short": (1,)}
+
+
 @pytest.mark.parametrize(
     ("partition", "expected"),
     [
@@ -124,7 +147,6 @@ def test_lists_of_names_are_written_out(drawn: tuple[str, list[str]]) -> None:
         ("NodeName=a[1-9999][1-9999] Gres=gpu:1\n", "slurm.conf:1: names more than 1,000,000 nodes"),
         ("NodeName=a[1-900000] Gres=gpu:8\n", "slurm.conf: has 7,200,000 GPUs; at most 1,000,000"),
         ("NodeName=a Gres=gpu:1\nNodeName=a Gres=gpu:1\n", "slurm.conf:2: node 'a' stands in slurm.conf:1 already"),
-        ("NodeName=a Gres=gpu:a100:4,gpu:v100:4\n", "slurm.conf:1: has GPUs of types a100, v100"),
         ("NodeName=a Gres=mps:4\n", "slurm.conf: the file has no node with GPUs"),
         ('NodeName=a Gres=gpu:1 Reason="half\n', "slurm.conf:1: cannot be split into words"),
         ("\x00\xff garbage", "slurm.conf: the file has no node with GPUs"),

@@ -117,10 +117,10 @@ class Machines(Spec, frozen=True, kw_only=True):
     file: a published specification (`.csv`, `.txt`), a Slurm configuration (`.conf`), or ClusterQueues of Kueue (`.yaml`,
     `.yml`, `.json`), whose nominal quotas are the GPUs, a node a flavor. nodes: groups of equal nodes.
     partition: of the Slurm configuration, whose nodes count (default: all). included: copies of the files that the
-    configuration includes (default: none). site: what Slurm's commands print of limits, partitions and reservations
-    (`sacctmgr show qos -P`, `sacctmgr show assoc -P`, `scontrol show partition`, `scontrol show res`), or ClusterQueues of
-    Kueue for nodes given here (default: none). ignore: what is left out of Kueue's files that would change the answer and is
-    not simulated, or is to be tried without (default: nothing).
+    configuration includes (default: none). site: what Slurm's commands print of limits, partitions, reservations and
+    nodes (`sacctmgr show qos -P`, `sacctmgr show assoc -P`, `sacctmgr show event -P`, `scontrol show partition`, `scontrol
+    show res`, `scontrol show node`), or ClusterQueues of Kueue for nodes given here (default: none). ignore: what is left out
+    of Kueue's files that would change the answer and is not simulated, or is to be tried without (default: nothing).
     """
 
     added_later: ClassVar[tuple[str, ...]] = ("partition", "included", "site", "ignore")

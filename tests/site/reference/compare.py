@@ -33,7 +33,7 @@ _CAUSE = {
     "limit": "quota", "type": "capacity", "nodes in use": "capacity", "maintenance": "capacity", "failed nodes": "capacity",
     "fragmentation": "fragmentation", "promised to others": "policy", "order": "policy",
 }  # fmt: skip
-_FILES = ("qos.txt", "assoc.txt", "partitions.txt", "res.txt")
+FILES = ("qos.txt", "assoc.txt", "partitions.txt", "res.txt", "events.txt")
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,19 +76,25 @@ class Row:
     without: Mapping[str, str]
 
 
-def ask(site: Site, folder: Path, *, policy: str = "easy", files: Sequence[str] = _FILES) -> Answer:
+def scenario(site: Site, folder: Path, policy: str = "easy", files: Sequence[str] = FILES) -> Path:
+    """The scenario of a site whose files lie in a folder."""
+    path = folder / "site.yaml"
+    path.write_text(
+        "domain: cluster\n"
+        f"trace: {{file: sacct.txt, format: sacct, options: {{timezone: {site.zone}}}}}\n"
+        f"machines: {{file: slurm.conf, site: [{', '.join(files)}]}}\n"
+        "placement: first-fit\n"
+        f"policy: {{name: {policy}, order: {{name: multifactor}}}}\n"
+    )
+    return path
+
+
+def ask(site: Site, folder: Path, *, policy: str = "easy", files: Sequence[str] = FILES) -> Answer:
     """Run the product on a site's files; a file of the site that it refuses is left out, and named."""
-    scenario, without, left = folder / "site.yaml", dict[str, str](), list(files)
+    without, left = dict[str, str](), list(files)
     while True:
-        scenario.write_text(
-            "domain: cluster\n"
-            f"trace: {{file: sacct.txt, format: sacct, options: {{timezone: {site.zone}}}}}\n"
-            f"machines: {{file: slurm.conf, site: [{', '.join(left)}]}}\n"
-            "placement: first-fit\n"
-            f"policy: {{name: {policy}, order: {{name: multifactor}}}}\n"
-        )
         try:
-            jobs = forerun.simulate(forerun.load(scenario)).tables["jobs"]
+            jobs = forerun.simulate(forerun.load(scenario(site, folder, policy, left))).tables["jobs"]
         except ForerunError as error:
             if "maintenance" not in str(error) or "res.txt" not in left:
                 raise

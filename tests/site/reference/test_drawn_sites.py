@@ -16,9 +16,11 @@ from forerun.core.trace.reader import read_trace
 from forerun.core.trace.repair import RepairLog
 
 from ...conftest import cases
-from .compare import Row, ask, best, changes, compared, effect_s
+from .compare import Row, ask, best, changes, compared, effect_s, scenario
 from .export import write
+from .read_back import read_back
 from .scheduler import ROOT, Attempt, Job, Node, Partition, Priorities, World, run
+from .seen import seen
 from .sites import Limits, Site, draw
 
 SMALL = (150, 8)
@@ -118,6 +120,27 @@ def test_the_files_are_enough_where_they_hide_nothing(seed: int) -> None:
     site, truth = small(seed)
     row = compared(site, truth, best(site, truth))
     assert (row.answer_s, row.same_cycle) == (row.truth_s, 1.0)
+
+
+@pytest.mark.parametrize("seed", range(cases(3)))
+def test_the_readers_lose_nothing_that_the_files_show(seed: int, tmp_path: Path) -> None:
+    """The reference on the world that the product reads starts every job as on what the files show.
+
+    But for jobs that were cancelled while they waited, for which no run has a place.
+    """
+    site, truth = small(seed)
+    write(site, truth, tmp_path)
+    shown = seen(site, truth)
+    shown = replace(shown, jobs=tuple(job for job in shown.jobs if job.cancel_s is None))
+    waits = []
+    for world in (shown, read_back(scenario(site, tmp_path))):
+        first: dict[str, int] = {}
+        for one in run(world):
+            if one.start_s is not None:
+                first.setdefault(one.job.id, one.queue_wait_s)
+        waits.append(first)
+    scored = site.scored(truth)
+    assert {name: waits[1].get(name) for name in scored} == {name: waits[0].get(name) for name in scored}
 
 
 # -- one pool, where the product's world is the site's -------------------------------------------------------------------

@@ -48,8 +48,8 @@ from forerun.cluster.inputs.limits import (
 from forerun.cluster.inputs.reach import as_far_as_known
 from forerun.cluster.inputs.setting import Setting, Window
 from forerun.cluster.inputs.site import Site, TimeLimit, with_time_limits
-from forerun.cluster.inputs.slurm_conf import read_slurm_nodes, read_slurm_priorities
-from forerun.cluster.inputs.slurm_priority import with_site_priorities
+from forerun.cluster.inputs.slurm_conf import SlurmPriorities, read_slurm_nodes, read_slurm_priorities
+from forerun.cluster.inputs.slurm_priority import with_scheduler_parameters, with_site_priorities
 from forerun.cluster.inputs.slurm_site import read_slurm_site
 from forerun.cluster.inputs.step_use import StepUse, slowed, stretched
 from forerun.cluster.inputs.throughput import analytic, filled
@@ -57,6 +57,7 @@ from forerun.cluster.inputs.usage import begun, overlaps
 from forerun.cluster.policies.backfilling.base import BackfillPolicy
 from forerun.cluster.policies.kueue import Kueue
 from forerun.cluster.policies.orders.multifactor import Multifactor
+from forerun.cluster.policies.slurm_backfill import DAY_S, SlurmBackfill
 from forerun.cluster.policy import Policy, Schedule
 from forerun.cluster.readers.cluster_jobs import UNMEETABLE
 from forerun.cluster.readers.sacct import time_limit_s
@@ -188,7 +189,7 @@ def _with_use(world: _World) -> _World:
 
 def _with_policy(world: _World) -> _World:
     """The policy with what it leaves to the files of the site."""
-    policy, configured = _configured(world.scenario)
+    policy, configured = _configured(world.scenario, world.table)
     return replace(world, policy=policy).noting("policy", configured)
 
 
@@ -386,8 +387,9 @@ def declared_policy(machines: Machines) -> str:
         return "kueue"
     if not machines.is_slurm:
         return ""
-    settings = read_slurm_priorities(path, [Path(one.path) for one in machines.included or ()]).settings
-    plugin = settings.get("schedulertype", ("", "sched/backfill"))[1]  # as Slurm has it by default
+    plugin = _conf(machines).settings.get("schedulertype", ("", "sched/backfill"))[
+        1
+    ]  # as Slurm has it by default
     return "fifo" if plugin == "sched/builtin" else "slurm-backfill"
 
 
@@ -429,20 +431,27 @@ def _slurm_nodes(machines: Machines, gpu_type: str) -> tuple[Cluster, dict[str, 
     )
 
 
-def _configured(scenario: Scenario) -> tuple[Policy, tuple[str, ...]]:
-    """The policy of a scenario, with what it leaves to the files of the site; and a note on that."""
+def _conf(machines: Machines) -> SlurmPriorities:
+    """What a Slurm configuration says besides its nodes."""
+    assert machines.file is not None
+    return read_slurm_priorities(
+        Path(machines.file.path), [Path(one.path) for one in machines.included or ()]
+    )
+
+
+def _configured(scenario: Scenario, table: JobTable) -> tuple[Policy, tuple[str, ...]]:
+    """The policy of a scenario, with what it leaves to the files of the site; and notes on that. table: the log."""
     policy, machines = scenario.policy, scenario.machines
+    notes: tuple[str, ...] = ()
+    if isinstance(policy, SlurmBackfill) and machines.is_slurm:
+        policy, notes = with_scheduler_parameters(policy, _conf(machines))
     order = policy.order if isinstance(policy, BackfillPolicy) else None
     if not isinstance(order, Multifactor) or (not machines.is_slurm and not machines.site):
-        return policy, ()
-    conf = None
-    if machines.file is not None and machines.is_slurm:
-        conf = read_slurm_priorities(
-            Path(machines.file.path), [Path(one.path) for one in machines.included or ()]
-        )
+        return policy, notes
     files = [path for path in _site_files(machines) if not is_kueue(path)]
-    order, note = with_site_priorities(order, conf, files)
-    return policy.with_(order=order), note
+    qos = table.jobs.labels.qos if table.jobs.labels is not None else ()
+    order, ranked = with_site_priorities(order, _conf(machines) if machines.is_slurm else None, files, qos)
+    return policy.with_(order=order), (*notes, *ranked)
 
 
 def site_of(scenario: Scenario, table: JobTable, cluster: Cluster) -> Site:
@@ -458,8 +467,8 @@ def site_of(scenario: Scenario, table: JobTable, cluster: Cluster) -> Site:
             )
         return _kueue(scenario, kueue).site(cluster, table.vc)
     longest = _partition_limits(machines) if machines.is_slurm else ()
-    if not files:
-        return Site(_partition_rules(cluster, table, ()), longest=longest)
+    if not files and not machines.is_slurm:
+        return Site()
     until_s = np.inf if table.origin_s is None else table.origin_s + float(table.jobs.submit_s.max(initial=0))
     site = read_slurm_site(
         files,
@@ -467,6 +476,7 @@ def site_of(scenario: Scenario, table: JobTable, cluster: Cluster) -> Site:
         _slurm_nodes(machines, "")[1] if machines.is_slurm else None,
         timezone=str((scenario.trace.options or {}).get("timezone", "")),
         until_s=until_s,
+        conf=_conf(machines) if machines.is_slurm else None,
     )
     rules = (*site.rules, *_partition_rules(cluster, table, [rule.name for rule in site.rules]))
     return replace(site, rules=rules, longest=(*site.longest, *longest))
@@ -495,10 +505,8 @@ def _partition_rules(cluster: Cluster, table: JobTable, known: Sequence[str]) ->
 
 def _partition_limits(machines: Machines) -> tuple[TimeLimit, ...]:
     """The time limits of the partitions in a Slurm configuration. Raises ScenarioError for one that is none."""
-    assert machines.file is not None
-    included = [Path(one.path) for one in machines.included or ()]
     limits = []
-    for name, (where, says) in read_slurm_priorities(Path(machines.file.path), included).partitions.items():
+    for name, (where, says) in _conf(machines).partitions.items():
         try:
             most_s = time_limit_s(says.get("maxtime", "UNLIMITED"))
         except ValueError as error:
@@ -535,9 +543,9 @@ def _outages_of(
     windows = tuple(
         Window(
             one.from_s - table.origin_s,
-            one.to_s - table.origin_s,
+            min(one.to_s - table.origin_s, until_s + DAY_S),
             one.gpus,
-            0.0,
+            max(one.announced_s - table.origin_s, 0.0),
             tuple((group, one.of_rules[name]) for group, name in enumerate(names) if name in one.of_rules),
             one.nodes,
             tuple(

@@ -38,6 +38,7 @@ class Outage:
     gpus : how many.
     nodes : the numbers of the nodes that are out (default: no file names them).
     of_rules : how many of them are within what a rule limits, by the rule's name; as those of a partition's nodes.
+    announced_s : from when on it is known (default: all along).
     """
 
     name: str
@@ -46,6 +47,7 @@ class Outage:
     gpus: int
     of_rules: Mapping[str, int] = field(default_factory=dict)
     nodes: tuple[int, ...] = ()
+    announced_s: float = -np.inf
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,9 +27,12 @@ MOST_BYTES: Final = 16 * 1024 * 1024
 MOST_DEPTH: Final = 8
 #: initial states of nodes that run no jobs
 _AWAY: Final = ("down", "drain", "fail", "future")
+#: marks of states, between several or at the end of one
+_MARKS: Final = re.compile(r"[+*~#!%$@^-]")
 _COMMENT: Final = re.compile(r"(?<!\\)#.*")
-#: the scheduler, and parameters of job priorities
-_PRIORITY: Final = ("priority", "fairsharedampeningfactor", "schedulertype")
+#: parameters of job priorities; with the cluster and its scheduler
+_RANKING: Final = ("priority", "fairsharedampeningfactor")
+_SETTINGS: Final = (*_RANKING, "scheduler", "clustername")
 _RANGES: Final = re.compile(r"\[([^\[\]]*)\]")
 
 
@@ -77,7 +80,7 @@ class _Read:
             kind = pairs[0][0].lower()
             if kind in ("nodename", "partitionname", "nodeset"):
                 self._take(kind, _Line(where, {name.lower(): value for name, _, value in pairs}))
-            elif kind.startswith(_PRIORITY):
+            elif kind.startswith(_SETTINGS):
                 self.settings[kind] = _Line(where, {kind: pairs[0][2]})
 
     def _lines(self, path: Path) -> Iterator[tuple[int, str]]:
@@ -88,8 +91,18 @@ class _Read:
             self.problems.append(Problem(str(path), unreadable(error)))
             return
         begin, so_far = 0, ""
+        printed = (
+            text.startswith("NodeName=") and "\n   " in text
+        )  # by scontrol show node, which indents what goes on
         for number, line in enumerate(text.splitlines(), 1):
             said = _COMMENT.sub("", line).rstrip()
+            if printed:
+                if said and not said.startswith(" ") and so_far:
+                    yield begin, so_far.strip()
+                    so_far = ""
+                begin = begin if so_far else number
+                so_far += said + " "
+                continue
             begin = begin if so_far else number
             if said.endswith("\\"):
                 so_far += said[:-1] + " "
@@ -159,20 +172,17 @@ class _Read:
                 members |= set(self.names(node.where, node.says["nodename"]))
         return members
 
-    def gpus(self, line: _Line) -> tuple[int, str]:
-        """How many GPUs each node of a line has, and their type."""
-        count, types = 0, set()
+    def gpus(self, line: _Line) -> dict[str, int]:
+        """How many GPUs each node of a line has, by their type; empty: the file does not say it."""
+        types: dict[str, int] = {}
         for item in re.sub(r"\([^)]*\)", "", line.says.get("gres", "")).split(","):
             name, *more = item.strip().split(":")
             if name.lower() != "gpu":
                 continue
             counted = bool(more) and more[-1].isdecimal()
-            count += int(more[-1]) if counted else 1
-            types.add(more[0] if len(more) > counted else "")
-        if len(types) > 1:
-            what = f"has GPUs of types {', '.join(sorted(one or 'not said' for one in types))}; a node has one type here"
-            self.problems.append(Problem(line.where, what))
-        return count, min(types, default="")
+            of = more[0] if len(more) > counted else ""
+            types[of] = types.get(of, 0) + (int(more[-1]) if counted else 1)
+        return types
 
 
 def node_names(text: str, most_nodes: int) -> list[str]:
@@ -192,6 +202,11 @@ def node_names(text: str, most_nodes: int) -> list[str]:
             raise ValueError(f"names more than {most_nodes:,} nodes")
         names += map("".join, itertools.product(*parts))
     return [name for name in names if name]
+
+
+def is_away(state: str) -> bool:
+    """Whether a node in a state such as `IDLE+DRAIN` or `DOWN*` runs no new jobs."""
+    return any(part.startswith(_AWAY) for part in _MARKS.split(state.lower()))
 
 
 def named(names: Sequence[str]) -> str:
@@ -222,10 +237,17 @@ class SlurmPriorities:
     ----------
     settings : `SchedulerType` and parameters such as `PriorityWeightAge`, in lower case, each with where it stands.
     partitions : by name, parameters in lower case, with where they stand.
+    nodes : names of all nodes.
     """
 
     settings: Mapping[str, tuple[str, str]]
     partitions: Mapping[str, tuple[str, Mapping[str, str]]]
+    nodes: frozenset[str]
+
+    @property
+    def cluster(self) -> str:
+        """The cluster's name; empty: not said."""
+        return self.settings.get("clustername", ("", ""))[1]
 
 
 def read_slurm_priorities(path: Path, included: Sequence[Path] = ()) -> SlurmPriorities:
@@ -243,6 +265,7 @@ def read_slurm_priorities(path: Path, included: Sequence[Path] = ()) -> SlurmPri
     return SlurmPriorities(
         {name: (line.where, line.says[name]) for name, line in read.settings.items()},
         {line.says["partitionname"]: (line.where, line.says) for line in read.partitions.values()},
+        frozenset(name for line in read.nodes for name in read.names(line.where, line.says["nodename"])),
     )
 
 
@@ -274,7 +297,7 @@ def read_slurm_machine(paths: Sequence[Path]) -> SlurmMachine:
             read.read(path)
     nodes: set[str] = set()
     for line in read.nodes:
-        if not line.says.get("state", "").lower().startswith(_AWAY):
+        if not is_away(line.says.get("state", "")):
             nodes |= set(read.names(line.where, line.says["nodename"]))
     partitions = {}
     for name, line in read.partitions.items():
@@ -283,7 +306,8 @@ def read_slurm_machine(paths: Sequence[Path]) -> SlurmMachine:
         partitions[line.says["partitionname"]] = (line.where, mine, line.says)
     if read.problems:
         raise ScenarioError(*dict.fromkeys(read.problems))
-    return SlurmMachine(frozenset(nodes), partitions, tuple(sorted({*read.settings} - {"schedulertype"})))
+    ranking = tuple(sorted(name for name in read.settings if name.startswith(_RANKING)))
+    return SlurmMachine(frozenset(nodes), partitions, ranking)
 
 
 def read_slurm_nodes(
@@ -296,9 +320,11 @@ def read_slurm_nodes(
 ) -> tuple[Cluster, dict[str, int]]:
     """The machines of a Slurm configuration, a group a line of nodes, and the GPUs of each node by its name.
 
+    A node with GPUs of several types is a node for each of them, as `n1` and `n1:a30`.
+
     Parameters
     ----------
-    path : the configuration.
+    path : the configuration, or what `scontrol show node` prints.
     gpu_type : of GPUs whose type the file does not say, and the spelling of one that differs in case only (default: none).
     partition : whose nodes count (default: all).
     included : copies of the files that it includes (default: none).
@@ -313,6 +339,7 @@ def read_slurm_nodes(
     node_gpus: dict[str, int] = {}
     known: dict[str, str] = {}
     away: dict[str, int] = {}
+    mixed: list[str] = []
     for line in read.nodes:
         names = read.names(line.where, line.says["nodename"])
         twice = next((name for name in names if name in known), "")
@@ -325,14 +352,18 @@ def read_slurm_nodes(
             )
             break
         mine = [name for name in names if members is None or name in members]
-        count = len(mine)
-        gpus, given = read.gpus(line)
-        if line.says.get("state", "").lower().startswith(_AWAY):
-            away |= dict.fromkeys(mine, gpus) if gpus else {}
-        elif count and gpus:
+        types = {kind: gpus for kind, gpus in read.gpus(line).items() if gpus}
+        if is_away(line.says.get("state", "")) and "arch" not in line.says:  # else it is away only now
+            away |= dict.fromkeys(mine, sum(types.values())) if types else {}
+            continue
+        for at, (given, gpus) in enumerate(types.items() if mine else ()):
             same = not given or given.lower() == gpu_type.lower()
-            groups.append(NodeGroup(line.says["nodename"], count, gpus, gpu_type if same else given))
-            node_gpus |= dict.fromkeys(mine, gpus)
+            beside = f":{given}" if at else ""
+            groups.append(
+                NodeGroup(line.says["nodename"] + beside, len(mine), gpus, gpu_type if same else given)
+            )
+            node_gpus |= dict.fromkeys((name + beside for name in mine), gpus)
+        mixed += mine if len(types) > 1 else []
     total = sum(group.count * group.gpus for group in groups)
     if total > most_gpus:
         read.problems.append(Problem(path.name, f"has {total:,} GPUs; at most {most_gpus:,} are simulated"))
@@ -345,23 +376,31 @@ def read_slurm_nodes(
             )
         )
     number = {name: at for at, name in enumerate(node_gpus)}
-    partitions = {}
+    partitions: dict[str, tuple[int, ...]] = {}
+    for line in read.nodes if not read.partitions else ():  # as scontrol shows them
+        mine = read.names(line.where, line.says["nodename"]) if "partitions" in line.says else []
+        for name in line.says.get("partitions", "").split(",") if mine else ():
+            some = [at for node, at in number.items() if node.partition(":")[0] in mine]
+            partitions[name] = (*partitions.get(name, ()), *some)
     for line in read.partitions.values():
         name = line.says["partitionname"]
         there = read.members(path.name, name)
-        theirs = number.keys() if there is None else there & number.keys()
+        theirs = [node for node in number if there is None or node.partition(":")[0] in there]
         partitions[name] = tuple(sorted(number[node] for node in theirs))
         if there and (unknown := sorted(there - known.keys())):
             what = f"partition {name} names nodes that no NodeName line has: {named(unknown)}"
             read.problems.append(Problem(line.where, what))
     if read.problems:
         raise ScenarioError(*dict.fromkeys(read.problems))
-    alone = sorted(
-        number.keys() - {name for name in number if any(number[name] in mine for mine in partitions.values())}
-    )
+    members_of_any = set[int]().union(*partitions.values())
+    alone = sorted(name for name, at in number.items() if at not in members_of_any)
     notes = [
         f"{path.name}: left out, as they are down, drained, failing or of the future: {named(list(away))}"
     ] * bool(away)
+    if mixed:
+        notes.append(
+            f"{path.name}: with GPUs of several types, each type taken for a node of its own: {named(mixed)}"
+        )
     if partitions and alone and not partition:
         notes.append(f"{path.name}: in no partition, and only for jobs without one: {named(alone)}")
     cluster = replace(

@@ -1,8 +1,8 @@
-"""Slurm's multifactor priority as a site has configured it: weights, shares, partitions and qualities of service."""
+"""Slurm's scheduler as a site has configured it: weights, shares, partitions, qualities of service, and its plans."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,6 +17,7 @@ from forerun.cluster.policies.orders.multifactor import (
     Partition,
     Weights,
 )
+from forerun.cluster.policies.slurm_backfill import SlurmBackfill
 from forerun.cluster.readers.sacct import time_limit_s
 from forerun.core.errors import ScenarioError
 
@@ -24,12 +25,52 @@ _WEIGHTS: Final[Mapping[str, str]] = {
     "age": "priorityweightage", "fairshare": "priorityweightfairshare", "job_size": "priorityweightjobsize",
     "partition": "priorityweightpartition", "qos": "priorityweightqos",
 }  # fmt: skip
+#: parameters of priorities that are not simulated
+_UNUSED: Final = (
+    "PriorityWeightAssoc", "PriorityUsageResetPeriod", "PrioritySiteFactorPlugin", "PriorityParameters",
+)  # fmt: skip
+_SAYS_NOTHING: Final = ("", "0", "no", "none")
+#: what `slurm-backfill` takes of SchedulerParameters, with the seconds of its unit
+_PLANS: Final[Mapping[str, tuple[str, float]]] = {
+    "bf_interval": ("bf_interval_s", 1.0), "bf_max_job_test": ("bf_max_job_test", 1.0),
+    "bf_resolution": ("bf_resolution_s", 1.0), "bf_window": ("bf_window_s", 60.0),
+}  # fmt: skip
+
+
+def with_scheduler_parameters(
+    policy: SlurmBackfill, conf: SlurmPriorities
+) -> tuple[SlurmBackfill, tuple[str, ...]]:
+    """The policy, with what its scenario leaves at the default as `SchedulerParameters` have it; and notes.
+
+    Raises ScenarioError for a number that is none.
+    """
+    where, text = conf.settings.get("schedulerparameters", ("", ""))
+    site, plain, given, others = SlurmSite(), SlurmBackfill(), dict[str, Any](), []
+    for item in filter(None, map(str.strip, text.split(","))):
+        name, _, value = item.partition("=")
+        if name not in _PLANS:
+            others.append(item)
+            continue
+        field, unit_s = _PLANS[name]
+        number = site.whole(where, name, value) * unit_s
+        if getattr(policy, field) == getattr(plain, field):
+            given[field] = type(getattr(plain, field))(number)
+    if site.problems:
+        raise ScenarioError(*site.problems)
+    notes = []
+    if given:
+        notes.append(
+            f"slurm-backfill: {', '.join(sorted(name.removesuffix('_s') for name in given))} are those of the site's file"
+        )
+    if others:
+        notes.append(f"not simulated of SchedulerParameters: {', '.join(others)}")
+    return policy.with_(**given), tuple(notes)
 
 
 def with_site_priorities(
-    order: Multifactor, conf: SlurmPriorities | None, paths: Sequence[Path]
+    order: Multifactor, conf: SlurmPriorities | None, paths: Sequence[Path], qos: Sequence[str] = ()
 ) -> tuple[Multifactor, tuple[str, ...]]:
-    """The order, with what its scenario leaves at the default as the files of a site have it; and a note.
+    """The order, with what its scenario leaves at the default as the files of a site have it; and notes.
 
     Raises ScenarioError with every problem of the files.
 
@@ -38,8 +79,9 @@ def with_site_priorities(
     order : of the scenario, whose own values stay.
     conf : what slurm.conf says; None: there is none.
     paths : what sacctmgr and scontrol print.
+    qos : of the jobs, for notes (default: not recorded).
     """
-    site = SlurmSite()
+    site = SlurmSite("" if conf is None else conf.cluster)
     for path in paths:
         site.read(path)
     given: dict[str, Any] = {
@@ -71,7 +113,49 @@ def with_site_priorities(
     }
     filled = {name: value for name, value in filled.items() if value != getattr(plain, name)}
     note = f"multifactor: {', '.join(sorted(filled))} are those of the site's files"
-    return order.with_(**filled), (note,) if filled else ()
+    made = order.with_(**filled)
+    return made, (*((note,) if filled else ()), *_not_simulated(site, conf, made, qos))
+
+
+def _not_simulated(
+    site: SlurmSite, conf: SlurmPriorities | None, order: Multifactor, qos: Sequence[str]
+) -> Iterator[str]:
+    """What the files say of priorities that is not simulated. order: as made; qos: of the jobs."""
+    settings = {} if conf is None else {name: value for name, (_, value) in conf.settings.items()}
+    left = [f"{name}={settings[name.lower()]}" for name in _UNUSED if _said(settings.get(name.lower(), ""))]
+    flags = [
+        one
+        for one in settings.get("priorityflags", "").split(",")
+        if one.upper() not in ("", "NO_FAIR_TREE", "FAIR_TREE")
+    ]
+    left += [f"PriorityFlags={','.join(flags)}"] * bool(flags)
+    other = [
+        one
+        for one in settings.get("priorityweighttres", "").split(",")
+        if one and not one.lower().startswith("gres/gpu=")
+    ]
+    left += [f"PriorityWeightTRES={','.join(other)}"] * bool(other)
+    if left:
+        yield f"not simulated of priorities: {', '.join(left)}"
+    if not order.weights.fairshare:
+        return
+    billed = {one.name for one in site.partitions if "TRESBillingWeights" in one.says}
+    billed |= {
+        name
+        for name, (_, says) in (conf.partitions if conf is not None else {}).items()
+        if "tresbillingweights" in says
+    }
+    if billed:
+        yield f"not simulated: TRESBillingWeights of partitions {', '.join(sorted(billed))}; usage is GPU time"
+    factors = {one.name for one in site.qos if one.usage_factor != 1}
+    if factors:
+        jobs = sum(name in factors for name in qos)
+        named = ", ".join(sorted(factors))
+        yield f"not simulated: UsageFactor of QOS {named}, of {jobs} of {len(qos)} jobs; all usage counts alike"
+
+
+def _said(value: str) -> bool:
+    return value.lower() not in _SAYS_NOTHING
 
 
 def _accounts(site: SlurmSite) -> dict[str, Account]:
@@ -107,7 +191,11 @@ def _settings(site: SlurmSite, conf: SlurmPriorities) -> dict[str, Any]:
         if resource.strip().lower() == "gres/gpu":
             weights["tres_gpu"] = float(site.whole(where, "priorityweighttres", value))
     given: dict[str, Any] = {"weights": Weights(**weights)}
-    for field, name in (("max_age_s", "prioritymaxage"), ("half_life_s", "prioritydecayhalflife")):
+    for field, name in (
+        ("max_age_s", "prioritymaxage"),
+        ("half_life_s", "prioritydecayhalflife"),
+        ("count_s", "prioritycalcperiod"),
+    ):
         where, value = text(name)
         if value:
             given[field] = _seconds(site, where, name, value)

@@ -1,8 +1,9 @@
-"""What Slurm's own commands print of a site, as limits, time limits, shares and maintenance.
+"""What Slurm's own commands print of a site, as limits, time limits, shares, maintenance and nodes that were away.
 
-`sacctmgr show qos -P`, `sacctmgr show assoc -P` (or `tree`, which shows the accounts' parents), `scontrol show res` and
-`scontrol show partition`; which of them a file is shows in its first line. Formats: the manual pages of sacctmgr and
-scontrol; which limit counts where several are set: the page "Resource Limits" of Slurm's documentation.
+`sacctmgr show qos -P`, `sacctmgr show assoc -P` (or `tree`, which shows the accounts' parents), `sacctmgr show event -P`,
+`scontrol show res`, `scontrol show partition` and `scontrol show node`; which of them a file is shows in its first line.
+Formats: the manual pages of sacctmgr and scontrol; which limit counts where several are set: the page "Resource Limits" of
+Slurm's documentation.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import numpy as np
 from forerun.cluster.inputs.arrays import Cluster
 from forerun.cluster.inputs.limits import UNLIMITED, LimitRule, RuleColumn
 from forerun.cluster.inputs.site import Outage, Site, TimeLimit
-from forerun.cluster.inputs.slurm_conf import MOST_BYTES, node_names
+from forerun.cluster.inputs.slurm_conf import MOST_BYTES, SlurmPriorities, is_away, named, node_names
 from forerun.cluster.readers.local_clock import LocalClock
 from forerun.cluster.readers.sacct import time_limit_s
 from forerun.core.errors import Problem, ScenarioError
@@ -127,14 +128,21 @@ class SlurmSite:
 
     Parameters
     ----------
-    qos, associations, reservations, partitions : by the commands that print them.
+    cluster : its name, whose rows count; empty: not known.
+    qos, associations, reservations, partitions, nodes : by the commands that print them.
+    events : when nodes were away: where it stands, and its cells.
     problems : what is wrong with the files.
+    notes : what of them does not count.
     """
 
+    cluster: str = ""
     qos: list[Qos] = field(default_factory=list)
     associations: list[Association] = field(default_factory=list)
     reservations: list[Block] = field(default_factory=list)
     partitions: list[Block] = field(default_factory=list)
+    nodes: list[Block] = field(default_factory=list)
+    events: list[Block] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
 
     def complain(self, where: str, what: str) -> None:
@@ -153,6 +161,11 @@ class SlurmSite:
         header = first.split("|")
         if "Account" in header and "User" in header:
             self._associations(path.name, self._table(path.name, lines))
+        elif "TimeStart" in header and "NodeName" in header:
+            rows = [(where, _set(cells)) for where, cells in self._table(path.name, lines)]
+            self.events += [
+                Block(where, says["NodeName"], says) for where, says in rows if "NodeName" in says
+            ]
         elif "TimeStart" in header and "Name" in header:
             self.complain(
                 path.name, "is what sacctmgr show reservation prints; give what scontrol show res prints"
@@ -163,11 +176,13 @@ class SlurmSite:
             self.reservations += self._blocks(path.name, lines, "ReservationName")
         elif first.startswith("PartitionName="):
             self.partitions += self._blocks(path.name, lines, "PartitionName")
+        elif first.startswith("NodeName="):
+            self.nodes += self._blocks(path.name, lines, "NodeName")
         elif not first.lower().startswith("no reservations"):
             self.complain(
                 path.name,
-                "is not what sacctmgr show qos -P, sacctmgr show assoc -P, scontrol show res or scontrol show partition "
-                f"prints: it begins with {shown(first, 40)}",
+                "is not what sacctmgr show qos -P, assoc -P or event -P, or scontrol show res, partition or node prints: it "
+                f"begins with {shown(first, 40)}",
             )
 
     def _table(self, file: str, lines: Sequence[tuple[int, str]]) -> Iterator[tuple[str, dict[str, str]]]:
@@ -177,15 +192,31 @@ class SlurmSite:
             names.pop()  # -p ends each line with a bar
         if len(set(names)) < len(names):
             self.complain(f"{file}:{lines[0][0]}", "names a column twice")
+        clusters: dict[str, int] = {}
         for at, line in lines[1:]:
             cells = line.split("|")
             if len(cells) == len(names) + 1 and not cells[-1]:
                 cells.pop()
             if len(cells) == len(names):
-                yield f"{file}:{at}", dict(zip(names, cells, strict=True))
+                row = dict(zip(names, cells, strict=True))
+                if whose := row.get("Cluster", "").strip():
+                    clusters[whose] = clusters.get(whose, 0) + 1
+                if not (self.cluster and whose) or whose.lower() == self.cluster.lower():
+                    yield f"{file}:{at}", row
             else:
                 cut = " (is the file cut short?)" if at == lines[-1][0] and len(cells) < len(names) else ""
                 self.complain(f"{file}:{at}", f"has {len(cells)} fields, the header has {len(names)}{cut}")
+        others = [name for name in clusters if name.lower() != self.cluster.lower()]
+        named = " and ".join(f"{name!r}" for name in others)
+        if not self.cluster and len(others) > 1:
+            self.complain(
+                file, f"has rows of clusters {named}; give slurm.conf, whose ClusterName says which counts"
+            )
+        elif self.cluster and others and len(others) == len(clusters):
+            self.complain(file, f"is of cluster {named}; slurm.conf is of {self.cluster!r}")
+        elif self.cluster and others:
+            count = sum(clusters[name] for name in others)
+            self.notes.append(f"{file}: {count} rows of {named} left out; slurm.conf is of {self.cluster!r}")
 
     def _qualities(self, file: str, rows: Iterable[tuple[str, dict[str, str]]]) -> None:
         names = {one.name: one.where for one in self.qos}
@@ -208,6 +239,7 @@ class SlurmSite:
 
     def _associations(self, file: str, rows: Iterable[tuple[str, dict[str, str]]]) -> None:
         above: list[tuple[int, str]] = []  # accounts by indentation, as `tree` prints them
+        first = len(self.associations)
         for where, cells in rows:
             depth = len(cells["Account"]) - len(cells["Account"].lstrip())
             says = _set(cells)
@@ -224,6 +256,12 @@ class SlurmSite:
             shares = 0 if share.lower() == "parent" else self.whole(where, "Share", share)
             self.associations.append(
                 Association(where, account, user, says.get("Partition", ""), parent, shares, says)
+            )
+        mine = self.associations[first:]
+        if len({one.account for one in mine} - {"root"}) > 1 and not any(one.parent for one in mine):
+            self.notes.append(
+                f"{file}: parents of accounts are not shown (sacctmgr show assoc tree shows them): all are taken for "
+                "accounts of the root"
             )
 
     def _blocks(self, file: str, lines: Sequence[tuple[int, str]], key: str) -> list[Block]:
@@ -288,8 +326,8 @@ class SlurmSite:
         flags = set(one.says.get("Flags", "").upper().split(","))
         if "MAINT" not in flags:
             return None
-        begin_s, end_s = (self._instant(one, name, clock) for name in ("StartTime", "EndTime"))
-        if np.isnan(begin_s) or np.isnan(end_s):
+        begin_s, end_s = (self.instant(one, name, clock) for name in ("StartTime", "EndTime"))
+        if not (np.isfinite(begin_s) and np.isfinite(end_s)):
             return []
         if end_s <= begin_s:
             self.complain(f"{one.where}:EndTime", "is not after StartTime")
@@ -303,9 +341,12 @@ class SlurmSite:
             times = min(max(1, 1 + int((until_s - begin_s) // every_s)), _MOST_REPEATS)
         return [(begin_s + at * every_s, end_s + at * every_s) for at in range(times)]
 
-    def _instant(self, one: Block, name: str, clock: LocalClock | None) -> float:
+    def instant(self, one: Block, name: str, clock: LocalClock | None) -> float:
+        """An instant of a record in seconds since 1970; infinite: not yet; nan after a complaint. clock: of its place."""
         try:
             text = one.says.get(name, "")
+            if text == "Unknown":
+                return np.inf
             return parse_instant(text) / 1e9 if clock is None else clock.utc_s(text, one.where)
         except ValueError as error:
             self.complain(f"{one.where}:{name}", str(error))
@@ -334,8 +375,9 @@ def read_slurm_site(
     *,
     timezone: str = "",
     until_s: float = np.inf,
+    conf: SlurmPriorities | None = None,
 ) -> Site:
-    """Limits, time limits and maintenance from what Slurm's commands print.
+    """Limits, time limits, maintenance and nodes that were away from what Slurm's commands print, and its configuration.
 
     Parameters
     ----------
@@ -344,25 +386,33 @@ def read_slurm_site(
     node_gpus : GPUs of each node that counts, by name; None: no file names the nodes.
     timezone : where the clock of `scontrol show res` hangs (default: times are taken as they are written).
     until_s : until when reservations repeat, in seconds since 1970 (default: they are listed once).
+    conf : the configuration (default: there is none).
 
     Raises ScenarioError with every problem of the files.
     """
-    site = SlurmSite()
+    site = SlurmSite("" if conf is None else conf.cluster)
     for path in paths:
         site.read(path)
-    made = _Made(site, cluster, node_gpus)
+    made = _Made(site, cluster, node_gpus, frozenset() if conf is None else conf.nodes)
     site.reject_circles()
     for qos in site.qos:
         made.of_qos(qos, {"qos": frozenset({qos.name})}, _rank(qos))
     for partition in site.partitions:
         made.of_partition(partition)
+    for name, (where, says) in conf.partitions.items() if conf is not None else ():
+        if all(name != one.name for one in site.partitions):
+            made.of_configured(
+                Block(where, name, {"QoS": says.get("qos", ""), "State": says.get("state", "")})
+            )
+    made.of_nodes()
     for association in site.associations:
         made.of_association(association)
     clock = LocalClock(timezone, RepairLog()) if timezone else None
     for reservation in site.reservations:
         made.of_reservation(reservation, clock, until_s)
+    made.of_events(clock)
     if site.problems:
-        raise ScenarioError(*site.problems[:20])
+        raise ScenarioError(*list(dict.fromkeys(site.problems))[:20])
     return made.site()
 
 
@@ -377,10 +427,13 @@ class _Made:
     ----------
     read : the records.
     cluster, node_gpus : the machines, and GPUs by node if a file names them.
+    nodes : names of all nodes, those without GPUs among them; none: no file has them.
     """
 
-    def __init__(self, read: SlurmSite, cluster: Cluster, node_gpus: Mapping[str, int] | None) -> None:
-        self.read, self.cluster, self.node_gpus = read, cluster, node_gpus
+    def __init__(
+        self, read: SlurmSite, cluster: Cluster, node_gpus: Mapping[str, int] | None, nodes: frozenset[str]
+    ) -> None:
+        self.read, self.cluster, self.node_gpus, self.nodes = read, cluster, node_gpus, nodes
         self.rules: list[LimitRule] = []
         self.longest: list[TimeLimit] = []
         self.outages: list[Outage] = []
@@ -394,7 +447,8 @@ class _Made:
             + (f" and {len(names) - 5} more" if len(names) > 5 else "")
             for column, names in self.ignored.items()
         ]
-        return Site(tuple(self.rules), {}, tuple(self.longest), tuple(self.outages), (*notes, *self.beside))
+        said = (*self.read.notes, *notes, *self.beside)
+        return Site(tuple(self.rules), {}, tuple(self.longest), tuple(self.outages), said)
 
     def of_qos(self, qos: Qos, of: Mapping[RuleColumn, frozenset[str]], rank: int) -> None:
         """The limits of a QOS over some jobs."""
@@ -440,6 +494,15 @@ class _Made:
         if most := one.says.get("MaxNodes"):
             nodes = self.read.whole(one.where, "MaxNodes", most)
             self.rules.append(LimitRule(f"{name}: MaxNodes", of, job_gpus=nodes * self.cluster.gpus_per_node))
+        self.of_configured(one)
+
+    def of_configured(self, one: Block) -> None:
+        """The QOS of a partition, and a note on one that is not up."""
+        of: dict[RuleColumn, frozenset[str]] = {"partition": frozenset({one.name})}
+        name = f"partition {one.name}"
+        state = one.says.get("State", "").upper()
+        if state not in ("", "UP"):
+            self.beside.append(f"{one.where}: {name} is {state}; its jobs run as if it were up")
         given = one.says.get("QoS", "")
         if given:
             qos = next((each for each in self.read.qos if each.name == given), None)
@@ -459,16 +522,56 @@ class _Made:
             return
         gpus = self._gpus_of(one, "NodeCnt")
         mine = self._nodes_of(one)
-        of_rules = {
-            f"partition {partition.name}": sum((self.node_gpus or {})[name] for name in mine & theirs)
-            for partition in self.read.partitions
-            if (theirs := self._nodes_of(partition)) & mine
-        }
-        number = {name: at for at, name in enumerate(self.node_gpus or ())}
-        nodes = tuple(sorted(number[name] for name in mine))
         self.outages += [
-            Outage(one.name, begin_s, end_s, gpus, of_rules, nodes) for begin_s, end_s in times if gpus
+            self._outage(one.name, begin_s, end_s, gpus, mine) for begin_s, end_s in times if gpus
         ]
+
+    def _outage(
+        self, name: str, begin_s: float, end_s: float, gpus: int, mine: set[str], announced_s: float = -np.inf
+    ) -> Outage:
+        """Nodes that are out. mine: their names."""
+        number = {name: at for at, name in enumerate(self.node_gpus or ())}
+        nodes = {number[name]: (self.node_gpus or {})[name] for name in mine}
+        members = {
+            **{partition: set(theirs) for partition, theirs in self.cluster.partitions.items()},
+            **{one.name: {number[node] for node in self._nodes_of(one)} for one in self.read.partitions},
+        }
+        of_rules = {
+            f"partition {partition}": sum(gpus for node, gpus in nodes.items() if node in theirs)
+            for partition, theirs in members.items()
+            if theirs & nodes.keys()
+        }
+        return Outage(name, begin_s, end_s, gpus, of_rules, tuple(sorted(nodes)), announced_s)
+
+    def of_events(self, clock: LocalClock | None) -> None:
+        """The times at which nodes were away, which nobody knew before; those of one node that overlap are one."""
+        spans: dict[str, list[tuple[float, float]]] = {}
+        for one in self.read.events:
+            begin_s, end_s = (self.read.instant(one, name, clock) for name in ("TimeStart", "TimeEnd"))
+            if is_away(one.says.get("State", "DOWN")) and end_s > begin_s:
+                for name in self._nodes_of(Block(one.where, one.name, {"Nodes": one.name})):
+                    spans.setdefault(name, []).append((begin_s, end_s))
+        together: dict[tuple[float, float], set[str]] = {}
+        for name, listed in spans.items():
+            joined: list[tuple[float, float]] = []
+            for begin_s, end_s in sorted(listed):
+                if joined and begin_s <= joined[-1][1]:
+                    joined[-1] = joined[-1][0], max(end_s, joined[-1][1])
+                else:
+                    joined.append((begin_s, end_s))
+            for span in joined:
+                together.setdefault(span, set()).add(name)
+        for (begin_s, end_s), names in sorted(together.items(), key=lambda one: one[0]):
+            gpus = sum((self.node_gpus or {})[name] for name in names)
+            self.outages.append(self._outage("nodes away", begin_s, end_s, gpus, names, begin_s))
+
+    def of_nodes(self) -> None:
+        """A note on nodes that are away as `scontrol show node` is printed."""
+        away = [one.name for one in self.read.nodes if is_away(one.says.get("State", ""))]
+        if away:
+            self.beside.append(
+                f"away as scontrol printed its nodes, and simulated as if they were not: {named(away)}"
+            )
 
     def _gpus_of(self, one: Block, count: str) -> int:
         """The GPUs of the nodes of a reservation or partition, of those that count."""
@@ -496,7 +599,11 @@ class _Made:
         if text.lower() == "all":
             return known
         try:
-            return known & set(node_names(text, 1_000_000))
+            names = set(node_names(text, 1_000_000))
+            if names and self.nodes and not names & self.nodes:
+                what = f"{one.name} is of another cluster? slurm.conf has no node {named(sorted(names))}"
+                self.read.complain(one.where, what)
+            return {name for name in known if name.partition(":")[0] in names}
         except ValueError as error:
             self.read.complain(f"{one.where}:Nodes", str(error))
             return set()

@@ -63,7 +63,10 @@ def overlaps(table: JobTable, cluster: Cluster, node_gpus: Mapping[str, int]) ->
         )
     if past.node_list is None:
         return ()
-    number = {name: at for at, name in enumerate(node_gpus)}
+    sizes = Counter[str]()
+    for name, count in node_gpus.items():
+        sizes[name.partition(":")[0]] += count  # of all its types
+    number = {name: at for at, name in enumerate(sizes)}
     nodes = {text: _numbers(text, number) for text in {past.node_list[row] for row in rows.tolist()}}
     mine = [nodes[past.node_list[row]] for row in rows.tolist()]
     share = [int(count) // max(len(names), 1) for count, names in zip(gpus, mine, strict=True)]
@@ -76,8 +79,8 @@ def overlaps(table: JobTable, cluster: Cluster, node_gpus: Mapping[str, int]) ->
     for name, at_node in number.items():
         some = node == at_node
         at, used = Spans(seats.from_s[some], seats.to_s[some], seats.gpus[some]).levels()
-        if len(first := _lasting(at, used > node_gpus[name])):
-            found.append((float(at[first[0]]), name, int(used.max()), node_gpus[name]))
+        if len(first := _lasting(at, used > sizes[name])):
+            found.append((float(at[first[0]]), name, int(used.max()), sizes[name]))
     if not found:
         return ()
     at_s, name, most, there = min(found)
