@@ -591,11 +591,14 @@ def test_a_scenario_names_policy_order_and_promises(tmp_path: Path) -> None:
         assert result.tables["jobs"]["first_start_s"].tolist() == expected, given
 
 
-def test_jobs_without_a_requested_time_are_an_error(
+def test_jobs_without_a_requested_time_take_the_greatest_and_are_an_error_where_none_has_one(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    path = written(tmp_path, "a,0,3,100,100\nb,1,3,100,\n")
-    with pytest.raises(TraceError, match=r"1 of 2 jobs have no requested time, by which easy plans .*job b"):
+    path = written(tmp_path, "a,0,3,100,150\nb,1,3,100,\nc,2,3,100,120\n")
+    notes = forerun.simulate(load(path)).notes
+    assert "1 of 3 jobs without a requested time take the greatest one, 150 s" in notes
+    path = written(tmp_path, "a,0,3,100,\nb,1,3,100,\n")
+    with pytest.raises(TraceError, match=r"2 of 2 jobs have no requested time, by which easy plans .*job a"):
         forerun.simulate(load(path))
     assert command_line(["simulate", str(path), "-q"]) == 2
     assert "overestimate" in capsys.readouterr().err

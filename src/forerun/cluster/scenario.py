@@ -119,8 +119,8 @@ class Machines(Spec, frozen=True, kw_only=True):
     partition: of the Slurm configuration, whose nodes count (default: all). included: copies of the files that the
     configuration includes (default: none). site: what Slurm's commands print of limits, partitions, reservations and
     nodes (`sacctmgr show qos -P`, `sacctmgr show assoc -P`, `sacctmgr show event -P`, `scontrol show partition`, `scontrol
-    show res`, `scontrol show node`), or ClusterQueues of Kueue for nodes given here (default: none). ignore: what is left out
-    of Kueue's files that would change the answer and is not simulated, or is to be tried without (default: nothing).
+    show res`, `scontrol show node`), or ClusterQueues of Kueue for nodes given here (default: none). ignore: what is left
+    out of Kueue's files that would change the answer and is not simulated, or is to be tried without (default: nothing).
     """
 
     added_later: ClassVar[tuple[str, ...]] = ("partition", "included", "site", "ignore")

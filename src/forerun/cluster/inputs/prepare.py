@@ -47,7 +47,7 @@ from forerun.cluster.inputs.limits import (
 )
 from forerun.cluster.inputs.reach import as_far_as_known
 from forerun.cluster.inputs.setting import Setting, Window
-from forerun.cluster.inputs.site import Site, TimeLimit, with_time_limits
+from forerun.cluster.inputs.site import Site, TimeLimit, with_greatest_request, with_time_limits
 from forerun.cluster.inputs.slurm_conf import SlurmPriorities, read_slurm_nodes, read_slurm_priorities
 from forerun.cluster.inputs.slurm_priority import with_scheduler_parameters, with_site_priorities
 from forerun.cluster.inputs.slurm_site import read_slurm_site
@@ -218,13 +218,16 @@ def _with_requests(world: _World) -> _World:
     """Jobs have the requested times that the site or the scenario gives them."""
     site = site_of(world.scenario, world.table, world.cluster)
     jobs, filled_in = with_time_limits(world.jobs, site.longest, _columns_of(world.table, world.jobs))
+    if (most := world.scenario.trace.overestimate) is not None:
+        jobs = with_requests(jobs, most, world.scenario.seed)
+    if "requested_s" in world.policy.needs:
+        jobs, greatest = with_greatest_request(jobs)
+        filled_in = (*filled_in, *greatest)
     past = world.table.recorded
     if past is not None and past.jobs.unfinished is not None:  # they run for as long as they asked for
         asked = past.jobs.unfinished[jobs.file_row] & (jobs.requested_s < NO_REQUEST_S)
         longer_s = np.maximum(jobs.duration_s, jobs.requested_s)
         jobs = replace(jobs, duration_s=np.where(asked, longer_s, jobs.duration_s))
-    if (most := world.scenario.trace.overestimate) is not None:
-        jobs = with_requests(jobs, most, world.scenario.seed)
     return replace(world, jobs=jobs, site=site).noting("time limits", filled_in)
 
 

@@ -103,3 +103,13 @@ def with_time_limits(
     count = int(np.count_nonzero(requested_s[lacking] < NO_REQUEST_S))
     note = f"{count} of {len(jobs)} jobs without a requested time have the limit of their partition, QOS or account"
     return replace(jobs, requested_s=requested_s), (note,) if count else ()
+
+
+def with_greatest_request(jobs: Jobs) -> tuple[Jobs, tuple[str, ...]]:
+    """The jobs, those that ask for no time with the greatest that any asks for, if one does; and a note."""
+    lacking = jobs.requested_s >= NO_REQUEST_S
+    if not lacking.any() or lacking.all():
+        return jobs, ()
+    most_s = int(jobs.requested_s[~lacking].max())
+    note = f"{int(lacking.sum())} of {len(jobs)} jobs without a requested time take the greatest one, {most_s:,} s"
+    return replace(jobs, requested_s=np.where(lacking, most_s, jobs.requested_s)), (note,)
