@@ -373,3 +373,14 @@ def test_shares_that_make_no_sense_are_errors(
         == 2
     )
     assert said in capsys.readouterr().err
+
+
+def test_users_of_the_root_stand_beside_its_accounts() -> None:
+    """As Slurm's own user root: who has used nothing ranks first, and every user counts."""
+    order = Multifactor(accounts={"root": Account(users={"root": 1.0}), "lab": Account(users={"u": 1.0})})
+    assert not order.problems()
+    tree = ShareTree(order.accounts)
+    usage = np.zeros(len(tree))
+    usage[tree.user("lab", "u")] = 5.0
+    factor = tree.fair_tree(usage)
+    assert (factor[tree.user("root", "root")], factor[tree.user("lab", "u")]) == (1.0, 0.5)

@@ -163,7 +163,7 @@ def _accounts(site: SlurmSite) -> dict[str, Account]:
     accounts: dict[str, dict[str, Any]] = {}
     known = {one.account for one in site.associations}
     for one in site.associations:
-        if one.account == ROOT:
+        if one.account == ROOT and not one.user:
             continue
         account = accounts.setdefault(one.account, {"users": {}})
         if one.user:

@@ -101,7 +101,9 @@ class Multifactor(Order, tag="multifactor", frozen=True, kw_only=True):
         problems = []
         for name, account in self.accounts.items():
             if name == ROOT:
-                problems.append((f"accounts.{ROOT}", "is what all accounts belong to; it has no shares"))
+                if account != Account(users=account.users):
+                    what = "is what all accounts belong to; it has users, and neither shares nor a parent"
+                    problems.append((f"accounts.{ROOT}", what))
             elif account.parent != ROOT and account.parent not in self.accounts:
                 problems.append((f"accounts.{name}.parent", f"no account {account.parent!r}"))
             elif name in _ancestors(name, self.accounts):
