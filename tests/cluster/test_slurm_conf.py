@@ -96,7 +96,7 @@ def test_included_files_are_read_where_they_are_named(tmp_path: Path) -> None:
     cluster, _ = read_slurm_nodes(written(tmp_path, text), included=[nodes])
     assert [group.name for group in cluster.groups] == ["a", "b", "c"]
     with pytest.raises(
-        ScenarioError, match=r"slurm.conf:2: includes /etc/slurm/nodes.conf; name its copy in"
+        ScenarioError, match=r"slurm.conf:2: includes /etc/slurm/nodes.conf; give its copy, too"
     ):
         read_slurm_nodes(tmp_path / "slurm.conf")
 

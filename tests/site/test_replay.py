@@ -42,13 +42,18 @@ def history(start_s: F64, jobs: dict[str, F64], until_s: float) -> History:
         eligible_s=jobs["submit_s"].copy(),
         start_s=start_s.copy(),
         end_s=start_s + jobs["run_s"],
+        gpus=jobs["nodes"].astype(np.int64),
         nodes=jobs["nodes"].astype(np.int64),
+        exclusive=np.zeros(count, np.bool_),
         requested_s=jobs["requested_s"].copy(),
         user=Names.of([f"u{at % 7}" for at in range(count)]),
         account=none,
         partition=none,
         qos=none,
         state=none,
+        gpu_type=none,
+        on_nodes=none,
+        array=none,
         origin_s=1.6e9,
         clock="UTC",
         selection="submit",
@@ -136,7 +141,7 @@ def test_nobody_runs_more_than_the_machine_or_a_limit_allows() -> None:
         assert log.busy()[1].max() <= NODES
         for user in range(len(log.user.names)):
             own = log.of(log.user.codes == user)
-            alone = replace(own, nodes=np.ones(len(own), np.int64))
+            alone = replace(own, gpus=np.ones(len(own), np.int64))
             assert alone.busy()[1].max() <= BUSY.running_per_user
         for window in OUTAGES:
             inside = (log.start_s > window.from_s - log.origin_s) & (
@@ -152,7 +157,7 @@ def test_what_the_machine_has_is_inferred() -> None:
     log = made_by(policy, jobs, machine(msgspec.structs.replace(BUSY, launch_s=0.0), announced))
     found, findings = infer(log, 50 * DAY_S)
     (pool,) = found.pools
-    assert abs(pool.nodes - NODES) <= 4
+    assert abs(pool.gpus - NODES) <= 4
     assert len(found.windows) <= 4, "idle hours while the machine is drained are apart from the outage"
     for real in announced:
         (window,) = (one for one in found.windows if abs(one.to_s - real.to_s) <= 3600)
@@ -179,7 +184,7 @@ def test_small_jobs_on_the_nodes_of_all_are_no_pool(policy: BackfillPolicy) -> N
 def test_held_jobs_are_seen_by_what_the_policy_would_have_done() -> None:
     policy, system = CANDIDATES[0], machine()
     log = made_by(policy, drawn(5), system)
-    late = np.flatnonzero((log.submit_s < 40 * DAY_S) & (log.nodes <= 8))[::40]
+    late = np.flatnonzero((log.submit_s < 40 * DAY_S) & (log.gpus <= 8))[::40]
 
     def held_by(days: float, *, one_more: float = 0.0) -> Case:
         start_s = log.start_s.copy()
@@ -204,7 +209,7 @@ def test_an_outage_in_which_some_jobs_run_on() -> None:
     """Nodes are out although a few jobs run on, and somebody waits who would fit; a drain for a wide job is no outage."""
     policy, jobs = CANDIDATES[0], drawn(6, jobs=2500)
     outages = tuple(
-        msgspec.structs.replace(one, announced_s=one.from_s - 3 * DAY_S, nodes={"all": NODES - 8})
+        msgspec.structs.replace(one, announced_s=one.from_s - 3 * DAY_S, gpus={"all": NODES - 8})
         for one in OUTAGES
     )
     jobs["nodes"][0], jobs["run_s"][0], jobs["requested_s"][0] = 8.0, 59 * DAY_S, 59 * DAY_S
@@ -212,7 +217,7 @@ def test_an_outage_in_which_some_jobs_run_on() -> None:
     found, _ = infer(log, 50 * DAY_S)
     for real in outages:
         (window,) = (one for one in found.windows if abs(one.to_s - real.to_s) <= 3600)
-        assert window.nodes == {"all": NODES - 8}
+        assert window.gpus == {"all": NODES - 8}
     for number in range(len(log)):
         inside = [
             one.from_s - log.origin_s < log.start_s[number] < one.to_s - log.origin_s for one in outages
@@ -270,7 +275,7 @@ def test_a_log_of_the_chosen_policy_shows_how_well_policies_can_be_told_apart(po
 def test_rows_that_overlap_beyond_the_machine() -> None:
     """For a moment they are a note. A log whose jobs share nodes is refused at once, with how many, from when on."""
     log = made_by(CANDIDATES[0], drawn(10), machine())
-    log = replace(log, nodes=np.ones_like(log.nodes))
+    log = replace(log, gpus=np.ones_like(log.gpus))
     at, busy = log.busy()
     seconds = np.diff(at, append=at[-1])
     most = next(n for n in range(int(busy.max()), 0, -1) if seconds[busy >= n].sum() > 0.001 * seconds.sum())
@@ -313,7 +318,7 @@ def test_strays_between_their_sizes_hide_no_pool() -> None:
         columns = {name: column[order] for name, column in (jobs | {"nodes": nodes}).items()}
         found = small_pool(history(start_s[order], columns, float(jobs["submit_s"].max())))
         assert found is not None, strays
-        assert (found[0].nodes, found[0].most_nodes) == (8, 4), strays
+        assert (found[0].nodes, found[0].most_gpus) == (8, 4), strays
 
 
 def test_changes_that_cannot_be(tmp_path: Path) -> None:
@@ -341,7 +346,7 @@ def test_changes_that_cannot_be(tmp_path: Path) -> None:
 
 def written(log: History, path: Path) -> Path:
     rows = ["id,submit_s,start_s,end_s,nodes,requested_s,user"]
-    columns = (log.submit_s, log.start_s, log.end_s, log.nodes, log.requested_s)
+    columns = (log.submit_s, log.start_s, log.end_s, log.gpus, log.requested_s)
     for at, row in enumerate(zip(*(column.tolist() for column in columns), strict=True)):
         submit_s, start_s, end_s, nodes, requested_s = row
         times = ",".join(f"{log.origin_s + value:.3f}" for value in (submit_s, start_s, end_s))

@@ -49,8 +49,8 @@ def by_the_engine(case: Case, policy: BackfillPolicy, windows: tuple[Outage, ...
     ready_s = np.maximum(case.submit_s, case.eligible_s)
     order = np.argsort(ready_s, kind="stable")
     queue = build_queue(
-        ready_s[order], case.nodes[order], (case.end_s - case.start_s + extra_s)[order],
-        (case.request_s + extra_s)[order], pool.nodes, case.windows, 1 << 10, at_once=count,
+        ready_s[order], case.gpus[order], (case.end_s - case.start_s + extra_s)[order],
+        (case.request_s + extra_s)[order], pool.gpus, case.windows, 1 << 10, at_once=count,
     )  # fmt: skip
     allowed = np.full(case.users, pool.running_per_user or 1 << 40)
     queue = queue._replace(
@@ -76,7 +76,7 @@ def by_the_engine(case: Case, policy: BackfillPolicy, windows: tuple[Outage, ...
         free = int(queue.meta[qk.FREE])
         if queue.allowed[queue.user[job]] <= 0:
             return "limit"
-        if free - away < need and (free >= need or pool.nodes - away < need):
+        if free - away < need and (free >= need or pool.gpus - away < need):
             return "outage"
         if free - away < need:
             others = [one for one in waiting if queue.allowed[queue.user[one]] > 0]
@@ -86,7 +86,7 @@ def by_the_engine(case: Case, policy: BackfillPolicy, windows: tuple[Outage, ...
             if now < window.from_s < ends_s:
                 used = sum(int(queue.gpus[one]) for one in runs if queue.belief[one] > window.from_s)
                 away = sum(one.of(pool) for one in known if one.from_s <= window.from_s < one.to_s)
-                if pool.nodes - used - away < need:
+                if pool.gpus - used - away < need:
                     return "drain"
         return "hole"
 
@@ -150,7 +150,7 @@ def test_the_parts_of_each_wait_are_those_of_the_engine(
     outages = earlier(ANNOUNCED, 12)
     pool = msgspec.structs.replace(pool, running_per_user=min(pool.running_per_user, 2))
     if some:
-        outages = tuple(msgspec.structs.replace(one, nodes={"all": 60}) for one in outages)
+        outages = tuple(msgspec.structs.replace(one, gpus={"all": 60}) for one in outages)
     system = machine(pool, outages, held_after_s=0)
     log = made_by(policy, jobs, system)
     late = np.arange(len(log)) % 9 == 0
@@ -162,7 +162,7 @@ def test_the_parts_of_each_wait_are_those_of_the_engine(
             from_s=one.from_s - log.origin_s,
             to_s=one.to_s - log.origin_s,
             announced_s=one.announced_s - log.origin_s,
-            nodes=one.nodes,
+            gpus=one.gpus,
         )
         for one in outages
     )
@@ -197,7 +197,7 @@ def test_nodes_that_others_had_are_those_of_their_runs() -> None:
             end_s = starts[other] + (case.end_s - case.start_s)[other] + BUSY.turnover_s
             had_s = sum(max(0.0, min(one.to_s, end_s) - max(one.from_s, begin_s)) for one in busy)
             if had_s > 0:
-                node_s[str(made.log.job_id[case.rows[other]])] = had_s * float(case.nodes[other])
+                node_s[str(made.log.job_id[case.rows[other]])] = had_s * float(case.gpus[other])
         most = sorted(node_s.values(), reverse=True)[:10]
         assert [one.node_s for one in story.holders] == pytest.approx(most)
         for one in story.holders:
@@ -243,7 +243,7 @@ def test_the_earliest_start_by_requests() -> None:
 
 def test_changes_are_replays_of_edited_logs(tmp_path: Path) -> None:
     """Each change is written into the log's file, which is read and replayed again."""
-    small = Pool(name="small", nodes=20, most_nodes=8)
+    small = Pool(name="small", nodes=20, most_gpus=8)
     main = Pool(name="main", nodes=NODES, running_per_user=3)
     system = System(pools=(small, main), held_after_s=0)
     policy = CANDIDATES[2]
@@ -259,7 +259,7 @@ def test_changes_are_replays_of_edited_logs(tmp_path: Path) -> None:
             continue
         edits: dict[str, dict[str, Any]] = {
             "asks for half the time": {"requested_s": log.requested_s[row] / 2},
-            "asks for half the nodes": {"nodes": log.nodes[row] // 2},
+            "asks for half the nodes": {"gpus": log.gpus[row] // 2},
             "submitted an hour earlier": {"submit_s": log.submit_s[row] - 3600},
         }
         for what, change in edits.items():
@@ -290,7 +290,7 @@ def test_changes_are_replays_of_edited_logs(tmp_path: Path) -> None:
 def test_held_jobs_and_those_of_either_part() -> None:
     policy, system = CANDIDATES[0], machine()
     log = made_by(policy, drawn(5), system)
-    late = np.flatnonzero((log.submit_s < 40 * DAY_S) & (log.nodes <= 8))[::40]
+    late = np.flatnonzero((log.submit_s < 40 * DAY_S) & (log.gpus <= 8))[::40]
     start_s = log.start_s.copy()
     start_s[late] += 10 * DAY_S
     made = replay_of(replace(log, start_s=start_s, end_s=start_s + log.run_s), system, policy)
@@ -325,7 +325,7 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     system.write_text("pools: [{name: all, nodes: 95}]\n")
     assert run(["replay", str(path), "-o", str(kept), "--system", str(system), "-q"]) == 0
     capsys.readouterr()
-    job = str(int(np.argmax(np.where(log.submit_s > 40 * DAY_S, log.wait_s * (log.nodes <= 64), 0))))
+    job = str(int(np.argmax(np.where(log.submit_s > 40 * DAY_S, log.wait_s * (log.gpus <= 64), 0))))
     assert run(["explain", str(kept), "--job", job, "--report", str(page)]) == 0
     shown = capsys.readouterr().out
     for text in (

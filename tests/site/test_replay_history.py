@@ -47,7 +47,7 @@ def test_slurm(tmp_path: Path) -> None:
     np.testing.assert_array_equal(log.end_s, [3900, np.nan, 1800, np.nan, 4080])
     np.testing.assert_array_equal(log.eligible_s, [120, np.nan, 180, 240, 3960])
     np.testing.assert_array_equal(log.requested_s, [7200, np.nan, 1800, 86400, 7200])
-    assert log.nodes.tolist() == [4, 2, 2, 1, 4]
+    assert log.gpus.tolist() == log.nodes.tolist() == [4, 2, 2, 1, 4]
     assert [log.user.names[code] for code in log.user.codes] == ["ann", "bob", "bob", "ann", "ann"]
     assert log.partition.names == ("big",)
     assert log.origin_s == 1709287200
@@ -89,7 +89,7 @@ def test_standard_workload_format_with_its_request_elsewhere(tmp_path: Path) -> 
     np.testing.assert_array_equal(log.requested_s, [90, np.nan, 80])
     np.testing.assert_array_equal(log.start_s, [5, np.nan, np.nan])
     np.testing.assert_array_equal(log.end_s, [65, 41, np.nan])
-    assert log.nodes.tolist() == [4, 8, 8]
+    assert log.gpus.tolist() == [4, 8, 8]
 
 
 def test_our_table_under_other_headers(tmp_path: Path) -> None:
@@ -101,7 +101,7 @@ def test_our_table_under_other_headers(tmp_path: Path) -> None:
     log = read_history(written(tmp_path, text), "job_history", columns=["nodes=hosts"])
     assert log.job_id.tolist() == ["8", "7"]
     np.testing.assert_array_equal(log.start_s, [np.nan, 40])
-    assert log.nodes.tolist() == [2, 3]
+    assert log.gpus.tolist() == [2, 3]
     assert log.user.codes.tolist() == [0, -1], "0 is not known"
     with pytest.raises(UsageError, match="columns"):
         read_history(written(tmp_path, text), "job_history", columns=["node=hosts"])

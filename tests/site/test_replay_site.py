@@ -1,4 +1,4 @@
-"""The machine of a replay from what a Slurm site has: pools, outages, limits, and what is counted as not used."""
+"""The machine of a replay from what a site has: nodes and partitions, outages, limits, and the order of its queue."""
 
 from __future__ import annotations
 
@@ -6,19 +6,20 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
-import msgspec
 import numpy as np
 import pytest
 
+from forerun.cluster.inputs.slurm_conf import node_names
+from forerun.cluster.summary.spans import Spans
 from forerun.core.cli.main import run
 from forerun.core.errors import ScenarioError
 from forerun.site.cases import case_of
+from forerun.site.files import read_machine
 from forerun.site.history import History, Names
-from forerun.site.machine import Outage, Pool, System, pool_of, read_system
-from forerun.site.replay.play import CANDIDATES, replayed
-from forerun.site.slurm import Given
+from forerun.site.machine import Declared, Outage, Part, Pool, System, folded, pool_of, read_system
+from forerun.site.replay.play import CANDIDATES, policy_name, replayed
 
-from .test_replay import DAY_S, drawn, machine, made_by, written
+from .test_replay import DAY_S, drawn, history, machine, made_by, written
 
 CONF = """# our machine
 ClusterName=site
@@ -32,18 +33,6 @@ PartitionName=debug Nodes=dbg[1-4] MaxTime=60 MaxNodes=2 QOS=debug
 PartitionName=empty Nodes=away1
 """
 NODES_CONF = "NodeName=n[001-080] CPUs=64\nNodeName=dbg[1-4]\nNodeName=away1 State=DOWN\n"
-PRINTED = """PartitionName=batch
-   AllowGroups=ALL QoS=N/A
-   MaxNodes=UNLIMITED MaxTime=UNLIMITED
-   Nodes=n[001-080]
-   State=UP TotalCPUs=5120 TotalNodes=80
-PartitionName=debug
-   QoS=debug MaxNodes=2 MaxTime=01:00:00
-   Nodes=(null)
-   State=UP TotalCPUs=256 TotalNodes=4
-"""
-QOS = "Name|Priority|GrpTRES|MaxJobsPU|MaxSubmitPU\nnormal|0|node=40|6|100\ndebug|0|||2\nhigh|9||9|\n"
-ASSOC = "Account|User|Share|GrpJobs|MaxJobs\nroot||1||\nroot|ann|5|7|3\n"
 RESERVATIONS = """ReservationName=all StartTime=2020-09-23T12:00:00 EndTime=2020-09-23T20:00:00
    Nodes=n[001-080],dbg[1-4] NodeCnt=84 Flags=MAINT,SPEC_NODES
 ReservationName=rack StartTime=2020-10-03T12:00:00 EndTime=2020-10-03T20:00:00
@@ -75,146 +64,112 @@ def named(log: History, partitions: list[str], qos: str = "") -> History:
     return replace(log, partition=Names.of(names), qos=Names.of([qos] * count))
 
 
-def test_partitions_that_share_nodes_are_one_pool(tmp_path: Path) -> None:
+def test_the_files_of_slurm_are_one_pool_of_named_nodes(tmp_path: Path) -> None:
     paths = files(tmp_path, nodes=NODES_CONF, slurm=CONF)
     log = named(LOG, ["batch", "long", "debug", "gone"])
     for given in (paths, paths[::-1]):
-        system, notes = Given(given, "UTC").of(log)
-        assert system.pools == (
-            Pool(name="debug", nodes=4, partition="debug", most_s=3600.0),
-            Pool(name="batch+long", nodes=80, partition="batch,long", most_s=7 * DAY_S),
+        system, notes = read_machine(given, "UTC", log)
+        assert isinstance(system, Declared)
+        (pool,) = system.pools
+        assert pool.parts == (
+            Part(name="n[001-040]", nodes=40, partitions="batch"),
+            Part(name="n[041-060]", nodes=20, partitions="batch,long"),
+            Part(name="n[061-080]", nodes=20, partitions="long"),
+            Part(name="dbg[1-4]", nodes=4, partitions="debug"),
         )
+        assert (pool.name, pool.gpus, pool.partition) == ("batch+long+debug", 84, "batch,long,debug")
+        assert pool.names[-1] == "dbg4"
         assert system.windows == ()
-        assert notes == (
-            "partitions batch, long share nodes: they are one pool of 80; alone have fewer: batch 60, long 40",
-            "no file describes partition gone, of 100 jobs",
-            "not used of the site's files: partition without nodes (1), MaxNodes of partitions (1), parameters of "
-            "priorities (1)",
+        assert "no file has nodes of partition gone, of 100 jobs" in notes
+        assert {one.name: one.seconds for one in system.longest} == {
+            "partition batch": DAY_S, "partition long": 7 * DAY_S, "partition debug": 3600, "partition empty": DAY_S,
+        }  # fmt: skip
+        assert policy_name(system.policy) == "slurm-backfill multifactor"
+        assert system.priorities is not None
+        assert system.priorities.weights.age == 1000
+    assert (pool_of(log, system.pools) < 0).sum() == 100
+    case = case_of(log, system, 0)
+    assert case.setting.cluster.partitions["long"] == tuple(range(40, 80))
+    few = np.arange(len(log)) < 40
+    nobody = replace(log, requested_s=np.where(few, log.requested_s, np.nan))
+    limits = {"batch": DAY_S, "long": 7 * DAY_S, "debug": 3600.0}
+    asked = case_of(nobody, system, 0)
+    assert (asked.rows < 40).any()
+    for row, request_s in zip(asked.rows.tolist(), asked.request_s.tolist(), strict=True):
+        assert request_s == (log.requested_s[row] if few[row] else limits[log.partition.texts[row]])
+
+
+def test_a_job_runs_where_its_partition_is_and_no_more_than_its_limits_allow(tmp_path: Path) -> None:
+    """Twelve nodes; one partition has three of them. The replay is that of the declared scheduler."""
+    conf = "NodeName=a[1-12] Gres=gpu:4\nPartitionName=all Nodes=a[1-12]\nPartitionName=few Nodes=a[10-12] QOS=few\n"
+    qos = "Name|MaxTRESPU|MaxJobsPU\nnormal||\nfew||2\n"
+    paths = files(tmp_path, slurm=conf, qos=qos)
+    jobs = drawn(32, jobs=300)
+    log = named(history(jobs["submit_s"] + 600, jobs, 60 * DAY_S), ["all", "all", "few"])
+    gpus = np.where(log.partition.codes == 1, np.minimum(log.gpus, 8), np.minimum(log.gpus, 24))
+    log = replace(log, gpus=gpus, nodes=-(-gpus // 4), unit="GPUs")
+    system, _ = read_machine(paths, "UTC", log)
+    case = replace(case_of(log, system, 0), begin_s=-1.0)
+    start_s = replayed(case, system.policy)
+    ended_s = start_s + case.run_s
+    few = np.array(case.setting.jobs.labels.partition) == "few"
+    for mine, most in ((few, 12), (np.ones(len(case), np.bool_), 48)):
+        assert Spans(start_s[mine], ended_s[mine], case.gpus[mine]).levels()[1].max() <= most
+    for user in range(1, case.users):
+        mine = few & (case.user == user)
+        assert (
+            Spans(start_s[mine], ended_s[mine], np.ones(mine.sum(), np.int64)).levels()[1].max(initial=0) <= 2
         )
-    of = pool_of(log, system.pools)
-    assert np.bincount(of + 1).tolist() == [
-        100 + int((log.nodes[2::4] > 4).sum()),
-        int((log.nodes[2::4] <= 4).sum()),
-        200,
-    ]
-
-
-def test_what_runs_is_what_scontrol_prints(tmp_path: Path) -> None:
-    paths = files(tmp_path, slurm=CONF, nodes=NODES_CONF, printed=PRINTED)
-    system, notes = Given(paths, "UTC").of(named(LOG, ["batch"]))
-    assert [(pool.name, pool.nodes, pool.most_s) for pool in system.pools] == [
-        ("debug", 4, 3600.0),
-        ("batch+long", 80, 0.0),  # UNLIMITED now
-    ]
-    alone, _ = Given(files(tmp_path, printed=PRINTED), "UTC").of(named(LOG, ["batch"]))
-    assert [(pool.name, pool.nodes) for pool in alone.pools] == [("debug", 4), ("batch", 80)]
-    assert alone.pools[1].partition == "batch"
-    assert "share nodes" in notes[0]
-
-
-def test_a_log_without_partitions_goes_by_what_they_take(tmp_path: Path) -> None:
-    system, notes = Given(files(tmp_path, slurm=CONF, nodes=NODES_CONF), "UTC").of(LOG)
-    assert [(pool.name, pool.most_nodes, pool.partition) for pool in system.pools] == [
-        ("debug", 2, ""),
-        ("batch+long", 0, ""),
-    ]
-    assert notes[0] == "the log names no partitions: a job is in the smallest pool whose MaxNodes it keeps"
-    assert "MaxNodes" not in notes[-1]
-    whole, _ = Given(files(tmp_path, slurm=NODES_CONF), "UTC").of(LOG)
-    assert whole.pools == (Pool(name="all", nodes=84),)
+    assert np.isfinite(start_s).all()
 
 
 def test_maintenance_takes_the_nodes_that_it_names(tmp_path: Path) -> None:
     paths = files(tmp_path, slurm=CONF, nodes=NODES_CONF, res=RESERVATIONS)
     log = named(LOG, ["batch"])
-    system, notes = Given(paths, "UTC").of(log)
+    system, notes = read_machine(paths, "UTC", log)
     first, *racks = system.windows
     assert (first.from_s, first.to_s) == (1600862400.0, 1600891200.0)
-    assert first.nodes == {"debug": 4, "batch+long": 80}
+    assert first.gpus == {"batch+long+debug": 84}
     assert first.announced_s == first.from_s - max(7 * DAY_S, log.requested_s.max())
-    short = replace(log, requested_s=np.minimum(log.requested_s, 3600))
-    assert Given(paths, "UTC").of(short)[0].windows[0].announced_s == first.from_s - 7 * DAY_S, (
-        "MaxTime of long"
-    )
     until_s = log.origin_s + log.last_s
     assert [one.from_s for one in racks] == [1601726400.0 + 7 * DAY_S * k for k in range(len(racks))]
     assert racks[-1].from_s <= until_s < racks[-1].from_s + 7 * DAY_S
-    assert all(one.nodes == {"batch+long": 10} for one in racks)
-    for part in (
-        "reservation for jobs (1)",
-        "maintenance before or after the log (1)",
-        "maintenance of no node that a",
-    ):
-        assert part in notes[-1]
-    assert "do not say when they were announced" in notes[-2]
-    abroad, _ = Given(paths, "America/Chicago").of(log)
+    assert all(one.nodes == tuple(range(10)) for one in racks)
+    assert any("do not say when they were announced" in note for note in notes)
+    assert any("windows of maintenance are outside the time" in note for note in notes)
+    abroad, _ = read_machine(paths, "America/Chicago", log)
     assert abroad.windows[0].from_s == first.from_s + 5 * 3600, "in summer"
-    case = case_of(log, system, 1)
-    assert [window.gpus for window in case.windows] == [80, *(10 for _ in racks)]
-    assert [window.gpus for window in case_of(log, system, 0).windows] == [4, *(0 for _ in racks)]
+    case = replace(case_of(log, system, 0), begin_s=-1.0)
+    start_s = replayed(case, system.policy)
+    away = (start_s + case.run_s > first.from_s - log.origin_s) & (start_s < first.to_s - log.origin_s)
+    assert not (away & (case.run_s <= case.request_s) & (case.request_s <= DAY_S)).any()
 
 
-def test_limits_of_running_jobs(tmp_path: Path) -> None:
+def test_what_the_scheduler_of_a_site_is(tmp_path: Path) -> None:
     one = "NodeName=n[1-80]\nPartitionName=batch Nodes=ALL\n"
-    for text, qos, limit in (
-        (one, "normal", 6),
-        (one, "", 0),
-        (one, "unknown", 0),
-        (one.replace("ALL", "ALL QOS=high"), "normal", 9),
-    ):
-        system, notes = Given(files(tmp_path, slurm=text, qos=QOS, assoc=ASSOC), "UTC").of(
-            named(LOG, ["batch"], qos)
-        )
-        (pool,) = system.pools
-        assert pool.running_per_user == limit
-        (unused,) = notes
-        assert f"MaxJobsPU of QOS ({2 - bool(limit)})" in unused
-        for part in (
-            "GrpTRES of QOS (1)",
-            "MaxSubmitPU of QOS (2)",
-            "Share of accounts and users (2)",
-            "GrpJobs of acc",
-        ):
-            assert part in unused
-    mixed = replace(
-        LOG, partition=Names.of(["batch"] * len(LOG)), qos=Names.of(["normal", "high"] * (len(LOG) // 2))
-    )
-    (pool,) = Given(files(tmp_path, slurm=one, qos=QOS), "UTC").of(mixed)[0].pools
-    assert pool.running_per_user == 0
-
-
-def test_the_site_replays_as_our_own_words_do(tmp_path: Path) -> None:
-    log = named(LOG, ["batch", "long", "batch"])
-    log = replace(log, requested_s=np.where(np.arange(len(log)) % 11 == 0, np.nan, log.requested_s))
-    paths = files(tmp_path, slurm=CONF, nodes=NODES_CONF, res=RESERVATIONS)
-    system, _ = Given(paths, "UTC").of(log)
-    own = tmp_path / "machine.yaml"
-    windows = "".join(
-        f"  - {{from_s: {one.from_s}, to_s: {one.to_s}, announced_s: {one.announced_s}, "
-        f"nodes: {{all: {one.of(system.pools[1])}}}}}\n"
-        for one in system.windows
-    )
-    own.write_text(f"pools: [{{name: all, nodes: 80, most_s: {7 * DAY_S}}}]\nwindows:\n{windows}")
-    policy = CANDIDATES[2]
-    ours = replayed(case_of(log, Given([own], "UTC").of(log)[0], 0), policy)
-    theirs = replayed(case_of(log, system, 1), policy)
-    np.testing.assert_array_equal(ours, theirs)
-    plain = msgspec.structs.replace(system, windows=())
-    assert (replayed(case_of(log, plain, 1), policy) != theirs).any()
+    plain, _ = read_machine(files(tmp_path, slurm=one + "PriorityType=priority/basic\n"), "UTC", LOG)
+    assert isinstance(plain, Declared)
+    assert policy_name(plain.policy) == "slurm-backfill fcfs"
+    builtin, _ = read_machine(files(tmp_path, slurm=one + "SchedulerType=sched/builtin\n"), "UTC", LOG)
+    assert isinstance(builtin, Declared)
+    assert not builtin.backfills
+    case = replace(case_of(named(LOG, ["batch"]), builtin, 0), begin_s=-1.0)
+    start_s, order = replayed(case, builtin.policy), np.argsort(case.submit_s, kind="stable")
+    assert (np.diff(start_s[order]) >= 0).all(), "nobody overtakes"
 
 
 def test_an_outage_of_some_nodes(tmp_path: Path) -> None:
     """Away nodes are never used, announced or not; the others are."""
-    outage = Outage(from_s=1.6e9 + 20 * DAY_S, to_s=1.6e9 + 30 * DAY_S, announced_s=1.6e9, nodes={"all": 60})
+    outage = Outage(from_s=1.6e9 + 20 * DAY_S, to_s=1.6e9 + 30 * DAY_S, announced_s=1.6e9, gpus={"all": 60})
     system = System(pools=(Pool(name="all", nodes=100),), windows=(outage,), held_after_s=0)
     log = made_by(CANDIDATES[0], SUBMITTED, system)
     at, busy = log.busy()
     inside = (at >= 20 * DAY_S) & (at < 30 * DAY_S)
     assert 30 < busy[inside].max() <= 40
-    with pytest.raises(ScenarioError, match=r"\$.windows\[0\].nodes: no pool is named 'main'"):
+    with pytest.raises(ScenarioError, match=r"\$.windows\[0\].gpus: no pool is named 'main'"):
         path = tmp_path / "machine.yaml"
         path.write_text(
-            "pools: [{name: all, nodes: 9}]\nwindows: [{from_s: 5, to_s: 9, announced_s: 1, nodes: {main: 3}}]\n"
+            "pools: [{name: all, nodes: 9}]\nwindows: [{from_s: 5, to_s: 9, announced_s: 1, gpus: {main: 3}}]\n"
         )
         read_system(path)
     with pytest.raises(ScenarioError, match="two pools are named 'all'"):
@@ -223,8 +178,14 @@ def test_an_outage_of_some_nodes(tmp_path: Path) -> None:
 
 
 def test_a_comment_with_a_bar_is_no_table(tmp_path: Path) -> None:
-    system, _ = Given(files(tmp_path, slurm="# nodes | partitions\nNodeName=n[1-80]\n"), "UTC").of(LOG)
-    assert system.pools == (Pool(name="all", nodes=80),)
+    system, _ = read_machine(files(tmp_path, slurm="# nodes | partitions\nNodeName=n[1-80]\n"), "UTC", LOG)
+    assert [(pool.name, pool.gpus, pool.partition) for pool in system.pools] == [("all", 80, "")]
+
+
+def test_names_are_folded_as_slurm_does() -> None:
+    names = ["a1", "a2", "a10", "a11", "b01", "b02", "b04", "login", "b09", "b10"]
+    assert folded(names) == "a[1-2],a[10-11],b[01-02],b04,login,b[09-10]"
+    assert node_names(folded(names), 100) == names
 
 
 def test_what_is_wrong_is_said(tmp_path: Path) -> None:
@@ -239,47 +200,48 @@ def test_what_is_wrong_is_said(tmp_path: Path) -> None:
 
     for paths, what in (
         ([own, conf], "machine.yaml: describes the whole machine; give it without other files"),
-        ([conf], "includes /etc/slurm/nodes.conf; give its copy as another --system"),
+        ([conf], "includes /etc/slurm/nodes.conf; give its copy, too"),
         ([tmp_path / "gone.conf"], "No such file"),
-        (texts(res=RESERVATIONS), "no nodes in partitions are named"),
-        (texts(other="hello\n"), "no nodes in partitions are named"),
-        (
-            texts(printed=PRINTED.replace("TotalNodes=4", "TotalNodes=four")),
-            "TotalNodes: four is not a whole",
-        ),
+        (texts(res=RESERVATIONS), "one slurm.conf is needed; none is among them"),
+        (texts(one="NodeName=a1\n", two="NodeName=a2\n"), "one.conf, two.conf are no parts of one"),
+        (texts(other="hello\n"), "has no node"),
         (
             texts(bad="NodeName=a[1-2]\nPartitionName=p Nodes=ALL MaxTime=soon\n"),
-            "maxtime: soon is not a time",
+            "MaxTime: soon is not a time",
+        ),
+        (
+            texts(bad="NodeName=a[1-2]\nPartitionName=p Nodes=a[1-3]\n"),
+            "names nodes that no NodeName line has: a3",
         ),
         (texts(queues="# of the site\napiVersion: kueue.x-k8s.io/v1beta1\n"), "is of Kueue"),
         (texts(bad="NodeName=a[2-1]\nPartitionName=p Nodes=ALL\n"), "is no list of ranges"),
+        (
+            texts(slurm="NodeName=n[1-9]\n", res=RESERVATIONS.replace("2020-10-03T12:00:00", "soon")),
+            "StartTime",
+        ),
     ):
         with pytest.raises(ScenarioError) as error:
-            Given(paths, "UTC")
+            read_machine(paths, "UTC", LOG)
         assert what in str(error.value).replace("'", ""), (what, str(error.value))
-    paths = files(
-        tmp_path, slurm=CONF, nodes=NODES_CONF, res=RESERVATIONS.replace("2020-10-03T12:00:00", "soon")
-    )
-    with pytest.raises(ScenarioError, match="StartTime"):
-        Given(paths, "UTC").of(LOG)
 
 
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    log = written(LOG, tmp_path / "log.csv")
+    made = made_by(
+        CANDIDATES[0], drawn(33, days=16, jobs=300), machine(Pool(name="all", nodes=84), held_after_s=0)
+    )
+    log = written(made, tmp_path / "log.csv")
     kept = tmp_path / "kept.json"
-    paths = files(tmp_path, slurm=CONF.replace("MaxTime=60", "MaxTime=1"), nodes=NODES_CONF, res=RESERVATIONS)
+    paths = files(tmp_path, slurm=CONF, nodes=NODES_CONF, res=RESERVATIONS)
     options = [word for path in paths for word in ("--system", str(path))]
     assert run(["replay", str(log), *options, "-o", str(kept)]) == 0
-    assert "note: partitions batch, long share nodes" in capsys.readouterr().out
+    assert "The replay uses slurm-backfill multifactor" in capsys.readouterr().out
     content = json.loads(kept.read_text())
-    assert [pool["name"] for pool in content["system"]["pools"]] == ["debug", "batch+long"]
+    assert [pool["name"] for pool in content["system"]["pools"]] == ["batch+long+debug"]
     assert any("do not say when they were announced" in note for note in content["notes"])
-    # only what fits the debug pool is in it
-    assert run(["replay", "whatif", str(kept), "--no-window", "1", "--json"]) == 0
-    assert "verdict" in json.loads(capsys.readouterr().out)
+    for change in (["--no-window", "1"], ["--nodes", "+20"]):
+        assert run(["replay", "whatif", str(kept), *change, "--json"]) == 0
+        assert "verdict" in json.loads(capsys.readouterr().out)
     assert run(["replay", str(log), "--system", str(paths[0])]) == 2
     error = capsys.readouterr().err
-    assert error.startswith(
-        "forerun: slurm:4: includes /etc/slurm/nodes.conf; give its copy as another --system"
-    )
-    assert error.count("\n") == 1
+    assert error.startswith("forerun: slurm:4: includes /etc/slurm/nodes.conf; give its copy, too")
+    assert "Traceback" not in error

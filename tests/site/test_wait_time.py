@@ -46,13 +46,18 @@ def history(
         eligible_s=columns[0].copy(),
         start_s=columns[1],
         end_s=columns[2],
+        gpus=np.array(nodes, np.int64),
         nodes=np.array(nodes, np.int64),
+        exclusive=np.zeros(len(columns[0]), np.bool_),
         requested_s=columns[3],
         user=none,
         account=none,
         partition=none,
         qos=none,
         state=none,
+        gpu_type=none,
+        on_nodes=none,
+        array=none,
         origin_s=1_600_000_000.0,
         clock="UTC",
         selection="submit",
@@ -275,7 +280,7 @@ def test_maintenance_that_comes_every_other_week_is_expected() -> None:
     (window,) = late.windows(late.seen(log), 1)
     assert window.from_s == pytest.approx(38 * DAY_S, abs=3600.0)
     assert window.to_s - window.from_s == pytest.approx(8 * 3600.0, abs=3600.0)
-    assert KnownAt(DAY_S).nodes(log.as_of(DAY_S))[0] == 1
+    assert KnownAt(DAY_S).gpus(log.as_of(DAY_S))[0] == 1
 
 
 def test_a_job_that_an_empty_machine_has_room_for_waits_for_nobody() -> None:
@@ -323,7 +328,7 @@ def test_pools_are_seen_by_their_ceiling() -> None:
     assert words == ["jobs of up to 1 nodes", "jobs of 2 nodes and more"]
     assert known.windows(forecaster.known(7 * DAY_S, 2), 32)
     (small, large), _ = known.pools(log)
-    assert (small.most_nodes, large.most_nodes) == (1, 0)
+    assert (small.most_gpus, large.most_gpus) == (1, 0)
     assert len(KnownAt(50_000.0).pools(log.as_of(50_000.0))[0]) == 1
     assert len(KnownAt(90 * DAY_S).pools(log)[0]) == 2, "though none of the large ones ran lately"
 
@@ -345,7 +350,7 @@ def table(log: History, path: Path) -> Path:
         )
     ]
     lines = [
-        f"{name},{nodes},{row}" for name, nodes, row in zip(log.job_id.tolist(), log.nodes.tolist(), rows)
+        f"{name},{nodes},{row}" for name, nodes, row in zip(log.job_id.tolist(), log.gpus.tolist(), rows)
     ]
     path.write_text("\n".join(["id,nodes,submit_s,start_s,end_s,requested_s", *lines]) + "\n")
     return path
@@ -491,7 +496,7 @@ def test_class_histories_are_the_quantiles_of_what_was_known() -> None:
     for k, row in enumerate(asked.tolist()):
         known = np.flatnonzero(LOG.start_s <= LOG.submit_s[row])
         known = known[np.argsort(LOG.start_s[known], kind="stable")]
-        mine = known[class_of(LOG.nodes, LOG.requested_s)[known] == class_of(LOG.nodes, LOG.requested_s)[row]]
+        mine = known[class_of(LOG.gpus, LOG.requested_s)[known] == class_of(LOG.gpus, LOG.requested_s)[row]]
         last = (mine if len(mine) >= reference.LEAST else known)[-25:]
         if len(last) < reference.LEAST:
             assert np.isnan(found[k]).all()

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
 
-from forerun.cluster.inputs.setting import Window
-from forerun.site.history import F64, I64, History, Mask
+from forerun.cluster.inputs.arrays import NO_REQUEST_S, JobLabels, Jobs
+from forerun.cluster.inputs.limits import RULE_COLUMNS, LimitRule, RuleColumn, array_rules, resolved
+from forerun.cluster.inputs.reach import reach_of
+from forerun.cluster.inputs.setting import Setting, Window
+from forerun.cluster.inputs.site import TimeLimit, with_time_limits
+from forerun.cluster.inputs.slurm_conf import node_names
+from forerun.site.history import F64, I64, History, Mask, Names
 from forerun.site.kernels.overtaking import overtaken
-from forerun.site.machine import Pool, System, pool_of
+from forerun.site.machine import MOST_NODES, Declared, Pool, System, pool_of
 
 #: jobs that came so much later overtake a waiting one
 _PATIENCE_S: Final = 3600.0
@@ -22,16 +28,17 @@ class Case:
 
     Parameters
     ----------
-    pool : their nodes.
+    pool : their GPUs.
     rows : int64[jobs], where they stand in the history.
     submit_s, start_s, end_s : what happened; the end of a job that still runs is when it is believed to end.
     eligible_s : from when on it could start.
-    nodes, request_s : what it asks for; the pool's most, or the longest request, where it has none.
+    setting : the jobs as the engine knows them, their GPUs, and the limits of what runs at once; without their times.
+    on_nodes : int64[nodes] by job, on which it was; empty: not known.
+    request_s : float64[jobs], what it asks for; the pool's most, or the longest request, where it has none.
     user : int64[jobs], 0: not known.
     doubted_s : when it is first overtaken; infinite: never. From then on no policy is asked about it.
     held_s : from when on it is taken for held; infinite: never, as before `play.with_holds`.
     released_s : when a policy last would have started it while it was held; minus infinity: it was not held.
-    windows : outages.
     begin_s : from when on history is complete.
     """
 
@@ -41,17 +48,27 @@ class Case:
     start_s: F64
     end_s: F64
     eligible_s: F64
-    nodes: I64
+    setting: Setting
+    on_nodes: tuple[I64, ...]
     request_s: F64
     user: I64
     doubted_s: F64
     held_s: F64
     released_s: F64
-    windows: tuple[Window, ...]
     begin_s: float
 
     def __len__(self) -> int:
         return len(self.rows)
+
+    @property
+    def gpus(self) -> I64:
+        """int64[jobs], what each asks for."""
+        return self.setting.jobs.gpus
+
+    @property
+    def windows(self) -> tuple[Window, ...]:
+        """Outages."""
+        return self.setting.maintenance
 
     @property
     def run_s(self) -> F64:
@@ -65,7 +82,7 @@ class Case:
 
     @property
     def extra_s(self) -> float:
-        """For how much longer than it runs a job has its nodes."""
+        """For how much longer than it runs a job has its GPUs."""
         return self.pool.launch_s + self.pool.turnover_s
 
     @property
@@ -95,8 +112,11 @@ def case_of(log: History, system: System, number: int) -> Case:
     """
     pool = system.pools[number]
     rows = np.flatnonzero((pool_of(log, system.pools) == number) & log.started)
-    mine = log.of(rows)
-    request_s = mine.request_s(pool.most_s)
+    mine, setting = log.of(rows), setting_of(log.of(rows), pool, system)
+    if not (fits := runnable(setting)).all():
+        rows, mine = rows[fits], mine.of(fits)
+        setting = setting_of(mine, pool, system)
+    request_s = requested(mine, system.longest if isinstance(system, Declared) else ()).request_s(pool.most_s)
     believed_s = np.maximum(mine.start_s + request_s, log.last_s + 1.0)
     end_s = np.where(np.isnan(mine.end_s), believed_s, mine.end_s)
     eligible_s = np.where(np.isnan(mine.eligible_s), mine.submit_s, mine.eligible_s)
@@ -109,15 +129,100 @@ def case_of(log: History, system: System, number: int) -> Case:
         start_s=mine.start_s,
         end_s=end_s,
         eligible_s=eligible_s,
-        nodes=mine.nodes,
+        setting=setting,
+        on_nodes=numbered(mine.on_nodes, pool.names),
         request_s=request_s,
         user=mine.user.codes + 1,
         doubted_s=doubted_s,
         held_s=never_s,
         released_s=-never_s,
-        windows=tuple(window.window(pool, log.origin_s) for window in system.windows),
         begin_s=log.complete_from_s,
     )
+
+
+def runnable(setting: Setting) -> Mask:
+    """bool[jobs]: those that could run on an empty machine, by their partitions, GPU types, shapes and limits."""
+    reach, size = reach_of(setting.jobs, setting.cluster), setting.cluster.node_gpus()
+    shapes, of = np.unique(np.stack([reach.kind, reach.count, reach.each]), axis=1, return_inverse=True)
+    fits = np.array(
+        [
+            np.count_nonzero(reach.nodes[kind] & (size >= each)) >= count
+            for kind, count, each in shapes.T.tolist()
+        ],
+        np.bool_,
+    )[of]
+    if setting.limits is not None:
+        fits[list(setting.limits.forbidding(setting.jobs))] = False
+    return fits
+
+
+def requested(log: History, longest: Sequence[TimeLimit]) -> History:
+    """The jobs of a log, those without a requested time with the least limit that they run under."""
+    lacking = np.isnan(log.requested_s)
+    if not (longest and lacking.any()):
+        return log
+    given = np.where(lacking, NO_REQUEST_S, np.nan_to_num(log.requested_s)).astype(np.int64)
+    jobs = Jobs.of(np.zeros(len(log)), log.gpus, 1, requested_s=given)
+    filled = with_time_limits(jobs, longest, _columns(log))[0].request_s
+    return replace(log, requested_s=np.where(lacking & np.isfinite(filled), filled, log.requested_s))
+
+
+def _columns(log: History) -> dict[RuleColumn, tuple[str, ...]]:
+    """What the jobs of a log may be limited by."""
+    return {name: getattr(log, name).texts for name in RULE_COLUMNS}
+
+
+def setting_of(log: History, pool: Pool, system: System) -> Setting:
+    """The jobs of a pool as the engine knows them, with the limits of what runs at once, and outages.
+
+    A job on more of a node's GPUs than there are spreads over more nodes.
+
+    Parameters
+    ----------
+    log : its jobs.
+    pool, system : the pool, and its machine.
+    """
+    cluster = pool.cluster
+    users = log.user.texts
+    wide = log.nodes * cluster.gpus_per_node >= log.gpus
+    shaped = log.unit == "GPUs"
+    labels = JobLabels.of(
+        len(log),
+        account=log.account.texts,
+        partition=log.partition.texts if cluster.partitions else (),
+        qos=log.qos.texts,
+        nodes=np.where(wide & shaped, log.nodes, 0),
+        gpu_type=log.gpu_type.texts if len(set(cluster.node_types())) > 1 else (),
+        exclusive=log.exclusive & shaped,
+    )
+    jobs = Jobs.of(np.zeros(len(log)), log.gpus, 1, user=users, labels=labels)
+    declared = system if isinstance(system, Declared) else Declared(pools=system.pools)
+    rules = [*declared.rules, *array_rules(log.array.names)]
+    if pool.running_per_user and log.user.known:
+        known = frozenset(log.user.names)
+        rules.append(LimitRule("running jobs", {"user": known}, ("user",), jobs=pool.running_per_user))
+    types = tuple(dict.fromkeys(cluster.node_types()))
+    limits = resolved(rules, declared.shared, _columns(log), types) if rules else None
+    windows = tuple(window.window(pool, log.origin_s) for window in system.windows)
+    return Setting(jobs, cluster, None, 60, maintenance=windows, limits=limits)
+
+
+def numbered(on_nodes: Names, names: Sequence[str]) -> tuple[I64, ...]:
+    """The numbers of the nodes that jobs had; none where one is not known.
+
+    Parameters
+    ----------
+    on_nodes : as a log lists them.
+    names : of the nodes, in order.
+    """
+    number = {name: at for at, name in enumerate(names)}
+    none = np.zeros(0, np.int64)
+    lists = [
+        [number.get(name, -1) for name in node_names(text, MOST_NODES)] if number else []
+        for text in on_nodes.names
+    ]
+    known = [np.array(one, np.int64) if min(one, default=-1) >= 0 else none for one in lists]
+    return tuple(known[code] if code >= 0 else none for code in on_nodes.codes.tolist())
 
 
 def overtakings(
@@ -136,5 +241,5 @@ def overtakings(
     began = np.flatnonzero(jobs.start_s > since_s)
     began = began[np.argsort(jobs.start_s[began], kind="stable")]
     gone_s = np.where(jobs.started, jobs.start_s, jobs.end_s)
-    overtaken(jobs.submit_s, gone_s, jobs.nodes, request_s, began, patience_s, first_s, times)
+    overtaken(jobs.submit_s, gone_s, jobs.gpus, request_s, began, patience_s, first_s, times)
     return first_s, times

@@ -6,7 +6,7 @@ Times are seconds from the first submission in the log; `origin_s` says when tha
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias
@@ -28,14 +28,29 @@ F64: TypeAlias = NDArray[np.float64]
 I64: TypeAlias = NDArray[np.int64]
 Mask: TypeAlias = NDArray[np.bool_]
 
-#: what jobs hold: nodes, or the processors or GPUs that a log counts instead
-Resource: TypeAlias = Literal["nodes", "gpus"]
+#: what jobs hold: GPUs (or the processors that a log counts instead), or whole nodes
+Unit: TypeAlias = Literal["GPUs", "nodes"]
 
 #: what is given or inferred of a log
 _COMPLETENESS: Final = ("selection", "complete_from_s", "complete_until_s")
 #: columns of numbers and ids, and of names, with what the readers of logs call them
-_COLUMNS: Final = ("job_id", "submit_s", "eligible_s", "start_s", "end_s", "nodes", "requested_s")
-_NAMES: Final = {"user": "user", "account": "account", "partition": "vc", "qos": "qos", "state": "state"}
+_COLUMNS: Final = (
+    *("job_id", "submit_s", "eligible_s", "start_s", "end_s"),
+    *("gpus", "nodes", "exclusive", "requested_s"),
+)
+_NAMES: Final = {
+    "user": "user",
+    "account": "account",
+    "partition": "vc",
+    "qos": "qos",
+    "state": "state",
+    "gpu_type": "gpu_type",
+    "on_nodes": "node_list",
+    "array": "array",
+}
+#: jobs hold GPUs if those with some hold so much of all nodes' time, and so much of theirs shares nodes
+_GPU_SHARE: Final = 0.5
+_SHARED: Final = 0.01
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +78,12 @@ class Names:
         """Whether any is recorded."""
         return bool(self.names)
 
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """Of each job; empty: not recorded."""
+        names = (*self.names, "")
+        return tuple(names[code] for code in self.codes.tolist())
+
     def beside(self, other: Names) -> Names:
         """These and others after them."""
         texts, theirs = ([*one.names, ""] for one in (self, other))
@@ -85,14 +106,20 @@ class History:
         cannot start yet.
     start_s : float64[jobs]; nan: it did not start, or has not started yet.
     end_s : float64[jobs]; nan: it still runs or waits. Of a job that did not start: when it left the queue.
-    nodes : int64[jobs], what it holds or asks for, of the resource that was asked for.
+    gpus : int64[jobs], what it holds or asks for, in `unit`.
+    nodes : int64[jobs], on how many nodes; 0: not recorded.
+    exclusive : bool[jobs], whether it has its nodes whole.
     requested_s : float64[jobs], its time limit; nan: none, or the log does not say.
     user, account, partition, qos, state : names[jobs].
+    gpu_type : names[jobs], that it asks for.
+    on_nodes : names[jobs], the nodes that it had, as the log lists them.
+    array : names[jobs], its array, as 4%2, if so many of its tasks may run at once.
     origin_s : the first submission in seconds since 1970, on the log's clock.
     clock : what the log's times count from, such as `UTC`.
     selection : which jobs the log has: all that were submitted, started or ended in its period.
-    complete_from_s : from when on every job that held a node is in the log.
+    complete_from_s : from when on every job that held a GPU or node is in the log.
     complete_until_s : until when.
+    unit : what jobs hold: GPUs where they share nodes, else whole nodes.
     given : which of `selection`, `complete_from_s` and `complete_until_s` were given and not inferred.
     evidence : a line for each of them, for people.
     source : the file's name; sha256 : digest of its content.
@@ -104,18 +131,24 @@ class History:
     eligible_s: F64
     start_s: F64
     end_s: F64
+    gpus: I64
     nodes: I64
+    exclusive: Mask
     requested_s: F64
     user: Names
     account: Names
     partition: Names
     qos: Names
     state: Names
+    gpu_type: Names
+    on_nodes: Names
+    array: Names
     origin_s: float
     clock: str
     selection: Selection
     complete_from_s: float
     complete_until_s: float
+    unit: Unit = "nodes"
     given: tuple[str, ...] = ()
     evidence: tuple[str, ...] = ()
     source: str = ""
@@ -168,7 +201,7 @@ class History:
         )
 
     def running_at(self, at_s: float) -> Mask:
-        """bool[jobs]: those that hold nodes at an instant; one that ends then does not."""
+        """bool[jobs]: those that run at an instant; one that ends then does not."""
         return (self.start_s <= at_s) & ~(self.end_s <= at_s)
 
     def waiting_at(self, at_s: float) -> Mask:
@@ -176,8 +209,8 @@ class History:
         return (self.submit_s <= at_s) & ~(self.start_s <= at_s) & ~(self.end_s <= at_s)
 
     def busy(self) -> tuple[F64, I64]:
-        """Nodes in use over time: the instants of change, ascending, and how many from each on."""
-        return Spans(self.start_s, self.end_s, self.nodes).levels()
+        """What is in use over time: the instants of change, ascending, and how many units from each on."""
+        return Spans(self.start_s, self.end_s, self.gpus).levels()
 
     def of(self, rows: Mask | I64 | slice) -> History:
         """The history of some jobs, on the same clock."""
@@ -226,7 +259,7 @@ def read_history(
     format: str = "",
     *,
     columns: Sequence[str] = (),
-    resource: Resource = "nodes",
+    unit: Unit | None = None,
     zone: str = "UTC",
     selection: Selection | None = None,
     complete_from_s: float | None = None,
@@ -240,11 +273,11 @@ def read_history(
     path : the file, which may be compressed with gzip or xz.
     format : `swf`, `sacct`, `sacct_json` or `job_history` (default: recognised from the content).
     columns : where the log deviates from its format, such as `requested_s=6` in SWF or `nodes=hosts` in a CSV.
-    resource : what jobs hold (default: nodes; SWF has processors, of which nothing else is known).
+    unit : what jobs hold (default: GPUs where the log shows that they share nodes, else nodes).
     zone : IANA name of the place of times that are written without a zone (default: UTC).
     selection : which jobs the log has (default: inferred).
-    complete_from_s, complete_until_s : seconds since 1970, on the log's clock, between which it has every job that held a
-        node (default: inferred).
+    complete_from_s, complete_until_s : seconds since 1970, on the log's clock, between which it has every job that ran
+        (default: inferred).
     strict : repairs are errors (default: they are made and counted).
 
     Raises TraceError with up to twenty problems of the file, UsageError for a zone, a format or a column that is none.
@@ -256,7 +289,8 @@ def read_history(
     repairs = RepairLog(strict=strict)
     LocalClock(zone, repairs).place()
     gathered = _reader(path, format, columns, zone).gather(Path(path), repairs)
-    rows = _cleaned(gathered, resource)
+    unit = unit or ("nodes" if gathered.whole else _unit_of(gathered.columns))
+    rows = _cleaned(gathered, unit)
     repairs.finish()
     origin_s = float(rows["submit_s"].min())
     for name in ("submit_s", "eligible_s", "start_s", "end_s"):
@@ -264,7 +298,9 @@ def read_history(
     rows.sort("submit_s", noted=False)
     table: dict[str, Any] = {name: rows[name] for name in _COLUMNS}
     table |= {name: Names.of(rows[column].tolist()) for name, column in _NAMES.items()}
-    table["nodes"] = table["nodes"].astype(np.int64)
+    table["gpus"] = table["gpus"].astype(np.int64)
+    table["nodes"] = np.nan_to_num(table["nodes"]).astype(np.int64)
+    table["exclusive"] = table["exclusive"] == 1.0
     log = History(
         **table,
         origin_s=origin_s,
@@ -272,6 +308,7 @@ def read_history(
         selection="submit",
         complete_from_s=0.0,
         complete_until_s=0.0,
+        unit=unit,
         source=Path(path).name,
         sha256=gathered.source.sha256,
         repairs=repairs.repairs,
@@ -300,25 +337,48 @@ def _reader(path: str | Path, format: str, columns: Sequence[str], zone: str) ->
     return reader
 
 
-def _cleaned(gathered: Gathered, resource: Resource) -> Rows:
+def _unit_of(columns: Mapping[str, Iterable[Any]]) -> Unit:
+    """What jobs hold: GPUs, if most of what is used are nodes with GPUs, and jobs share them; nodes elsewhere.
+
+    A node has as many GPUs as any job has on one; who has fewer on each of its own shares them.
+    """
+    gpus, nodes, start_s, end_s = (_numbers(columns, name) for name in ("gpus", "nodes", "start_s", "end_s"))
+    if not (nodes > 0).any():
+        return "GPUs"
+    known = (nodes > 0) & np.isfinite(end_s - start_s)
+    node_s = np.where(known, nodes * (end_s - start_s), 0.0)
+    some = known & (gpus > 0)
+    each = np.divide(gpus, nodes, out=np.zeros(len(gpus)), where=some)
+    shares = some & (each < each.max(initial=0.0))
+    whole_s, theirs_s = float(node_s.sum()), float(node_s[some].sum())
+    shared = theirs_s >= _GPU_SHARE * whole_s and float(node_s[shares].sum()) > _SHARED * theirs_s
+    return "GPUs" if shared else "nodes"
+
+
+def _numbers(columns: Mapping[str, Iterable[Any]], name: str) -> F64:
+    """A column of numbers; nan where there is none."""
+    values = columns.get(name)
+    rows = len(list(columns["job_id"])) if values is None else 0
+    return np.full(rows, np.nan) if values is None else np.asarray(values, np.float64)
+
+
+def _cleaned(gathered: Gathered, unit: Unit) -> Rows:
     """The rows that can be used, what is repaired or dropped among them counted."""
     rows = Rows(gathered.source, Complaints(), gathered.lines, {})
     columns = gathered.columns
-    if "nodes" not in columns:  # as in SWF, whose processors are counted
-        resource = "gpus"
-    for name in ("submit_s", "eligible_s", "start_s", "end_s", "requested_s", "nodes", "gpus"):
-        values = columns.get(name)
-        rows[name] = np.full(len(rows), np.nan) if values is None else np.asarray(values, np.float64)
+    for name in ("submit_s", "eligible_s", "start_s", "end_s", "requested_s", "nodes", "gpus", "exclusive"):
+        rows[name] = _numbers(columns, name)
     for name in ("job_id", *_NAMES.values()):
         values = columns.get(name)
         rows[name] = np.array([""] * len(rows) if values is None else list(values), TEXT)
-    rows["nodes"] = rows["nodes"] if resource == "nodes" else rows["gpus"]
+    if unit == "nodes" and not gathered.whole:
+        rows["gpus"] = rows["nodes"]
     rows.drop(np.isnan(rows["submit_s"]), "job without submission time dropped")
-    rows.drop(np.isnan(rows["nodes"]), f"job with unknown {resource} dropped")
-    rows.drop(rows["nodes"] <= 0, f"job without {resource} dropped")
-    part = rows["nodes"] != np.ceil(rows["nodes"])
-    rows.note(part, f"part of one of its {resource} counted whole")
-    rows["nodes"] = np.ceil(rows["nodes"])
+    rows.drop(np.isnan(rows["gpus"]), f"job with unknown {unit} dropped")
+    rows.drop(rows["gpus"] <= 0, f"job without {unit} dropped")
+    part = rows["gpus"] != np.ceil(rows["gpus"])
+    rows.note(part, f"part of one of its {unit} counted whole")
+    rows["gpus"] = np.ceil(rows["gpus"])
     gone = left_unstarted(rows["state"].tolist(), rows["start_s"], rows["end_s"])
     never = gone & np.isfinite(rows["start_s"])
     rows.note(never, "job cancelled before it ran, no start")
@@ -351,7 +411,7 @@ def _complete(
 ) -> History:
     """The log with what is known of its completeness, given or inferred; times on its own clock."""
     given = zip(_COMPLETENESS, (selection, from_s, until_s), strict=True)
-    spans = Spans(log.start_s, log.end_s, log.nodes)
+    spans = Spans(log.start_s, log.end_s, log.gpus)
     known = complete(spans, log.submit_s, selection=selection, from_s=from_s, until_s=until_s)
     return replace(
         log,

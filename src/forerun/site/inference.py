@@ -19,8 +19,17 @@ from forerun.cluster.inputs.setting import Window
 from forerun.cluster.summary.spans import Spans
 from forerun.site.cases import Case, case_of
 from forerun.site.history import History
-from forerun.site.machine import Finding, Outage, Pool, System, pool_of
-from forerun.site.shown import ABOVE, ceiling, in_use, outages_of, small_pool, waiting_at
+from forerun.site.machine import Finding, Outage, Pool, System, first_of, pool_of
+from forerun.site.shown import (
+    ABOVE,
+    ceiling,
+    in_use,
+    named_pools,
+    outages_of,
+    own_partitions,
+    small_pool,
+    waiting_at,
+)
 
 _HOUR_S: Final = 3600.0
 _DAY_S: Final = 24 * _HOUR_S
@@ -48,31 +57,38 @@ class Inference(ABC):
         """What of a log may be looked at."""
 
     @abstractmethod
-    def nodes(self, jobs: History) -> tuple[int, float]:
-        """The nodes of a pool, and the share of time in which exactly so many were in use. 0: nothing ever ran.
+    def gpus(self, jobs: History) -> tuple[int, float]:
+        """The GPUs of a pool, and the share of time in which exactly so many were in use. 0: nothing ever ran.
 
         jobs: of the pool, as `seen`.
         """
 
     @abstractmethod
-    def windows(self, jobs: History, nodes: int) -> tuple[Window, ...]:
-        """The outages of a pool of so many nodes, on the clock of its jobs; `gpus` are the nodes out, 0: all."""
+    def windows(self, jobs: History, gpus: int) -> tuple[Window, ...]:
+        """The outages of a pool of so many GPUs, on the clock of its jobs; `gpus` are those out, 0: all."""
 
     def pools(self, log: History) -> tuple[tuple[Pool, ...], tuple[Finding, ...]]:
-        """A pool of small jobs, if sizes tell one apart, and one of all others; and what shows that. log: as `seen`."""
-        small = small_pool(log)
-        rest = log if small is None else log.of(log.nodes > small[0].most_nodes)
-        nodes, share = self.nodes(rest)
-        pool = Pool(name="all" if small is None else "main", nodes=max(nodes, 1))
-        pools, findings = ((), ()) if small is None else ((small[0],), (small[1],))
-        beyond = int((rest.nodes > nodes).sum())
+        """Those whose nodes the log names, else those that partitions or sizes tell apart, and one of all other jobs.
+
+        Returns them with what shows that. log: as `seen`.
+        """
+        found = named_pools(log)
+        if not found and not (found := own_partitions(log)):
+            found = tuple(one for one in (small_pool(log),) if one is not None)
+        pools, findings = tuple(pool for pool, _ in found), tuple(finding for _, finding in found)
+        rest = log.of(first_of([pool.takes(log) for pool in pools]) < 0) if pools else log
+        if pools and not rest.started.any():
+            return pools, findings
+        gpus, share = self.gpus(rest)
+        pool = Pool(name="main" if pools else "all", nodes=max(gpus, 1))
+        beyond = int((rest.gpus > gpus).sum())
         finding = Finding(
             about="pools",
-            what=f"pool {pool.name}: {nodes} nodes",
-            evidence=f"exactly {nodes} in use for {100 * share:.2f} % of the time, more for at most {100 * ABOVE:g} %"
-            + (f"; {beyond} jobs on more nodes set aside, as of the whole machine" if beyond else ""),
+            what=f"pool {pool.name}: {gpus} {log.unit}",
+            evidence=f"exactly {gpus} in use for {100 * share:.2f} % of the time, more for at most {100 * ABOVE:g} %"
+            + (f"; {beyond} jobs on more set aside, as of the whole machine" if beyond else ""),
         )
-        return (*pools, pool), (*findings, finding) if nodes else findings
+        return (*pools, pool), (*findings, finding) if gpus else findings
 
 
 class WholeLog(Inference):
@@ -82,7 +98,7 @@ class WholeLog(Inference):
         """All of it."""
         return log
 
-    def nodes(self, jobs: History) -> tuple[int, float]:
+    def gpus(self, jobs: History) -> tuple[int, float]:
         """As many as were in use since the log is complete."""
         return ceiling(*in_use(jobs, jobs.complete_from_s, jobs.last_s))
 
@@ -106,12 +122,12 @@ class KnownAt(Inference):
         """What had happened by then."""
         return log.as_of(self.at_s)
 
-    def nodes(self, jobs: History) -> tuple[int, float]:
+    def gpus(self, jobs: History) -> tuple[int, float]:
         """As many as were in use lately, and no fewer than a job of that time had."""
         since_s = self.at_s - FULL_S
         ran = jobs.of(jobs.started & ~(jobs.end_s <= since_s) & (jobs.start_s <= self.at_s))
         nodes, share = ceiling(*in_use(ran, since_s, self.at_s))
-        return max(nodes, int(ran.nodes.max(initial=0))), share
+        return max(nodes, int(ran.gpus.max(initial=0))), share
 
     def windows(self, jobs: History, nodes: int) -> tuple[Window, ...]:
         """The next maintenance, where the last ones came at equal distances of whole days; else none."""
@@ -147,7 +163,7 @@ def infer(
     if given is not None:
         system = given
     elif "pools" in off:
-        system = System(pools=(Pool(name="all", nodes=max(whole.nodes(seen)[0], 1)),))
+        system = System(pools=(Pool(name="all", nodes=max(whole.gpus(seen)[0], 1)),))
     else:
         pools, shown = whole.pools(seen)
         system, findings = System(pools=pools), [*shown]
@@ -158,7 +174,8 @@ def infer(
     found = []
     for number, pool in enumerate(system.pools):
         case = case_of(known, system, number)
-        if "latencies" not in off and not pool.launch_s and not pool.turnover_s:
+        alike = len(pool.parts) < 2  # else who needed an end does not show in counts
+        if "latencies" not in off and alike and not pool.launch_s and not pool.turnover_s:
             pool = _latencies(known, case, findings)
         if "limits" not in off and not pool.running_per_user:
             pool = _limits(known, case, pool, findings)
@@ -172,7 +189,7 @@ def _windows(
     """The outages of the last pool; the others are out as well, unless some of its nodes are not."""
     pool = system.pools[-1]
     jobs = log.of(pool_of(log, system.pools) == len(system.pools) - 1)
-    windows = inference.windows(jobs, pool.nodes)
+    windows = inference.windows(jobs, pool.gpus)
     if not windows:
         return ()
     hours = sum(window.to_s - window.from_s for window in windows) / _HOUR_S
@@ -196,16 +213,16 @@ def _latencies(log: History, case: Case, findings: list[Finding]) -> Pool:
         return pool
     jobs = log.of(case.rows)
     at, busy = jobs.busy()
-    free = pool.nodes - busy
+    free = pool.gpus - busy
     came = np.maximum(np.searchsorted(at, case.submit_s, "left") - 1, 0)
     begun = np.maximum(np.searchsorted(at, case.start_s, "left") - 1, 0)
     wait_s = case.start_s - np.maximum(case.submit_s, case.eligible_s)
     alone = waiting_at(jobs, case.submit_s) <= 1
     # an end frees nodes at the instant before the start, and there were too few before it
-    fits_at_once = (free[came] >= case.nodes) & (wait_s < _AT_ONCE_S) & alone
-    ended_s, enough_before = at[begun], free[np.maximum(begun - 1, 0)] >= case.nodes
+    fits_at_once = (free[came] >= case.gpus) & (wait_s < _AT_ONCE_S) & alone
+    ended_s, enough_before = at[begun], free[np.maximum(begun - 1, 0)] >= case.gpus
     since_s = case.start_s - ended_s
-    by_end = ~enough_before & (free[begun] >= case.nodes) & (since_s < _AT_ONCE_S) & (wait_s > _AT_ONCE_S)
+    by_end = ~enough_before & (free[begun] >= case.gpus) & (since_s < _AT_ONCE_S) & (wait_s > _AT_ONCE_S)
     launch_s = float(np.median(wait_s[fits_at_once])) if fits_at_once.sum() >= _SHOWN else 0.0
     turnover_s = 0.0
     if by_end.sum() >= _SHOWN:

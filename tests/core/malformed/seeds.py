@@ -351,7 +351,7 @@ def room_seeds() -> Iterator[Seed]:
     from forerun.replication.zeus.windows import read_windows
     from forerun.serving.inputs.profile import read_profile
     from forerun.serving.llm.inputs.medians import read_medians
-    from forerun.site.slurm import Given
+    from forerun.site.files import read_machine
     from forerun.spot.traces.measured_run import read_run
     from forerun.spot.traces.statistics import read_counts
 
@@ -406,13 +406,13 @@ def room_seeds() -> Iterator[Seed]:
     yield Seed(
         "machine of a replay, a Slurm site",
         {"slurm.conf": conf, **site},
-        lambda folder: Given(sorted(folder.iterdir()), "UTC").of(replayed_log()),
+        lambda folder: read_machine(sorted(folder.iterdir()), "UTC", replayed_log()),
     )
     yield one(
         "machine of a replay",
         "pools: [{name: all, nodes: 9, partition: p}]\n"
-        "windows: [{from_s: 5, to_s: 9, announced_s: 1, nodes: {all: 3}}]\n",
-        lambda path: Given([path], "UTC"),
+        "windows: [{from_s: 5, to_s: 9, announced_s: 1, gpus: {all: 3}}]\n",
+        lambda path: read_machine([path], "UTC", replayed_log()),
         "machine.yaml",
     )
     yield Seed(

@@ -253,6 +253,15 @@ class Tally:
         return int(max(0, used + gpus - own) - max(0, used - own))
 
 
+def array_rules(arrays: Iterable[str]) -> list[LimitRule]:
+    """The limits of arrays, such as `4%2`, by how many tasks of each may run at once; empty: none."""
+    return [
+        LimitRule(f"array {array}", {"array": frozenset({array})}, jobs=int(array.partition("%")[2]))
+        for array in arrays
+        if array
+    ]
+
+
 def resolved(
     rules: Sequence[LimitRule],
     pools: Mapping[str, int],

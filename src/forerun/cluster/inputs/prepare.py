@@ -43,12 +43,18 @@ from forerun.cluster.inputs.limits import (
     Limits,
     QueuesOfJobs,
     RuleColumn,
+    array_rules,
     resolved,
 )
 from forerun.cluster.inputs.reach import as_far_as_known
 from forerun.cluster.inputs.setting import Setting, Window
 from forerun.cluster.inputs.site import Site, TimeLimit, with_greatest_request, with_time_limits
-from forerun.cluster.inputs.slurm_conf import SlurmPriorities, read_slurm_nodes, read_slurm_priorities
+from forerun.cluster.inputs.slurm_conf import (
+    SlurmPriorities,
+    partition_limits,
+    read_slurm_nodes,
+    read_slurm_priorities,
+)
 from forerun.cluster.inputs.slurm_priority import with_scheduler_parameters, with_site_priorities
 from forerun.cluster.inputs.slurm_site import read_slurm_site
 from forerun.cluster.inputs.step_use import StepUse, slowed, stretched
@@ -60,7 +66,6 @@ from forerun.cluster.policies.orders.multifactor import Multifactor
 from forerun.cluster.policies.slurm_backfill import DAY_S, SlurmBackfill
 from forerun.cluster.policy import Policy, Schedule
 from forerun.cluster.readers.cluster_jobs import UNMEETABLE
-from forerun.cluster.readers.sacct import time_limit_s
 from forerun.cluster.scenario import (
     MOST_GPUS,
     RIGID,
@@ -507,16 +512,8 @@ def _partition_rules(cluster: Cluster, table: JobTable, known: Sequence[str]) ->
 
 
 def _partition_limits(machines: Machines) -> tuple[TimeLimit, ...]:
-    """The time limits of the partitions in a Slurm configuration. Raises ScenarioError for one that is none."""
-    limits = []
-    for name, (where, says) in _conf(machines).partitions.items():
-        try:
-            most_s = time_limit_s(says.get("maxtime", "UNLIMITED"))
-        except ValueError as error:
-            raise ScenarioError.at(where, f"MaxTime: {error}") from None
-        if most_s > 0:
-            limits.append(TimeLimit(f"partition {name}", {"partition": frozenset({name})}, int(most_s)))
-    return tuple(limits)
+    """The time limits of the partitions in a Slurm configuration."""
+    return partition_limits(_conf(machines))
 
 
 def _outages_of(
@@ -635,11 +632,7 @@ def limits_of(scenario: Scenario, site: Site, table: JobTable, jobs: Jobs, clust
         return None
     _check_limit_names(scenario, _limit_columns(table), table.source)
     rules = [_rule(at, limit) for at, limit in enumerate(scenario.limits or ())]
-    rules += [
-        LimitRule(f"array {array}", {"array": frozenset({array})}, jobs=int(array.partition("%")[2]))
-        for array in arrays
-        if array
-    ]
+    rules += array_rules(arrays)
     types = tuple(dict.fromkeys(cluster.node_types()))
     known = frozenset().union(*(queue.partitions for queue in site.queues))
     if site.queues:

@@ -18,6 +18,8 @@ from typing import Final
 
 from forerun.cluster.inputs.arrays import Cluster, NodeGroup
 from forerun.cluster.inputs.files import cluster_of
+from forerun.cluster.inputs.site import TimeLimit
+from forerun.cluster.readers.sacct import time_limit_s
 from forerun.core.errors import Problem, ScenarioError, known_names
 from forerun.core.regular import read_regular, unreadable
 
@@ -57,7 +59,7 @@ class _Read:
 
     included: Mapping[str, Path]
     most_nodes: int
-    advice: str = "name its copy in machines.included"
+    advice: str = "give its copy, too (machines.included)"
     nodes: list[_Line] = field(default_factory=list)
     partitions: dict[str, _Line] = field(default_factory=dict)
     sets: dict[str, _Line] = field(default_factory=dict)
@@ -269,45 +271,23 @@ def read_slurm_priorities(path: Path, included: Sequence[Path] = ()) -> SlurmPri
     )
 
 
-@dataclass(frozen=True, slots=True)
-class SlurmMachine:
-    """The nodes and partitions of a Slurm configuration.
-
-    Parameters
-    ----------
-    nodes : names of nodes that run jobs.
-    partitions : of each, where it stands, its nodes among these, and its parameters, with names in lower case.
-    settings : parameters of priorities, by their names in lower case.
-    """
-
-    nodes: frozenset[str]
-    partitions: Mapping[str, tuple[str, frozenset[str], Mapping[str, str]]]
-    settings: tuple[str, ...]
+def included_by(paths: Sequence[Path]) -> set[str]:
+    """The names of the files that some files include, without their folders."""
+    read = _Read({}, 0)
+    return {name for path in paths for name in read.includes(path)}
 
 
-def read_slurm_machine(paths: Sequence[Path]) -> SlurmMachine:
-    """The nodes and partitions of a configuration, with or without GPUs. Raises ScenarioError with every problem.
-
-    paths: of the configuration, and of copies of files that it includes, in any order.
-    """
-    read = _Read({one.name: one for one in paths}, 1_000_000, "give its copy as another --system")
-    inner = {name for path in paths for name in read.includes(path)}
-    for path in paths:
-        if path.name not in inner:
-            read.read(path)
-    nodes: set[str] = set()
-    for line in read.nodes:
-        if not is_away(line.says.get("state", "")):
-            nodes |= set(read.names(line.where, line.says["nodename"]))
-    partitions = {}
-    for name, line in read.partitions.items():
-        members = read.members(line.where, name)
-        mine = frozenset(nodes if members is None else nodes & members)
-        partitions[line.says["partitionname"]] = (line.where, mine, line.says)
-    if read.problems:
-        raise ScenarioError(*dict.fromkeys(read.problems))
-    ranking = tuple(sorted(name for name in read.settings if name.startswith(_RANKING)))
-    return SlurmMachine(frozenset(nodes), partitions, ranking)
+def partition_limits(conf: SlurmPriorities) -> tuple[TimeLimit, ...]:
+    """The time limits of the partitions of a configuration. Raises ScenarioError for one that is none."""
+    limits = []
+    for name, (where, says) in conf.partitions.items():
+        try:
+            most_s = time_limit_s(says.get("maxtime", "UNLIMITED"))
+        except ValueError as error:
+            raise ScenarioError.at(where, f"MaxTime: {error}") from None
+        if most_s > 0:
+            limits.append(TimeLimit(f"partition {name}", {"partition": frozenset({name})}, int(most_s)))
+    return tuple(limits)
 
 
 def read_slurm_nodes(
@@ -317,6 +297,7 @@ def read_slurm_nodes(
     partition: str = "",
     included: Sequence[Path] = (),
     most_gpus: int = 1_000_000,
+    whole: bool = False,
 ) -> tuple[Cluster, dict[str, int]]:
     """The machines of a Slurm configuration, a group a line of nodes, and the GPUs of each node by its name.
 
@@ -329,6 +310,7 @@ def read_slurm_nodes(
     partition : whose nodes count (default: all).
     included : copies of the files that it includes (default: none).
     most_gpus : more are an error (default: a million).
+    whole : whether every node counts as one GPU, whatever it has, as where jobs hold whole nodes (default: no).
 
     Raises ScenarioError with every problem, each with its line.
     """
@@ -352,7 +334,7 @@ def read_slurm_nodes(
             )
             break
         mine = [name for name in names if members is None or name in members]
-        types = {kind: gpus for kind, gpus in read.gpus(line).items() if gpus}
+        types = {"": 1} if whole else {kind: gpus for kind, gpus in read.gpus(line).items() if gpus}
         if is_away(line.says.get("state", "")) and "arch" not in line.says:  # else it is away only now
             away |= dict.fromkeys(mine, sum(types.values())) if types else {}
             continue

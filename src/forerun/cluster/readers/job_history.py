@@ -78,9 +78,9 @@ class JobHistory(JobReader, tag="job_history", frozen=True, kw_only=True):
         columns = rows.columns
         if not columns.keys() & {one.name for one in _HELD}:
             raise TraceError.at(source.name, "misses the column nodes or gpus")
-        if "gpus" not in columns:
+        if whole := "gpus" not in columns:
             columns["gpus"] = columns.pop("nodes")  # they are all that is counted
-        return Gathered(source, rows.lines, columns)
+        return Gathered(source, rows.lines, columns, whole=whole)
 
 
 def _renamed(options: tuple[str, ...]) -> list[Field]:

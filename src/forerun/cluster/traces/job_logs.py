@@ -120,12 +120,14 @@ class Gathered:
     lines : the line of the file that each row stands in.
     columns : by the names of `JOB_FIELDS` and `MORE_JOB_FIELDS`; one that is missing is empty.
     stated : what the file says of its machine, for people (default: nothing).
+    whole : whether `gpus` are whole nodes, of which nothing else is known (default: no).
     """
 
     source: Source
     lines: ArrayLike
     columns: Mapping[str, Iterable[Any]]
     stated: tuple[str, ...] = ()
+    whole: bool = False
 
 
 class JobReader(TraceReader, frozen=True, kw_only=True):

@@ -14,7 +14,6 @@ from forerun.core.rng import stream
 from forerun.site.cases import Case
 from forerun.site.history import F64, Mask
 from forerun.site.replay.play import (
-    CANDIDATES,
     OneStep,
     one_step,
     policy_name,
@@ -173,9 +172,10 @@ class ReportCard:
 
     @property
     def alike(self) -> tuple[BackfillPolicy, ...]:
-        """Policies that the log cannot tell from the best."""
+        """Policies that the log cannot tell apart: that of the replay first, then those like the best."""
         best = self.tried[0].step.f1
-        return tuple(one.policy for one in self.tried if one.step.f1 > best - TIE)
+        others = (one.policy for one in self.tried if one.step.f1 > best - TIE and one.policy != self.policy)
+        return (self.policy, *others)
 
 
 def _bound(line: Line) -> str:
@@ -188,7 +188,7 @@ def report_card(
     until_s: float,
     *,
     held_after_s: float,
-    candidates: Sequence[BackfillPolicy] = CANDIDATES,
+    candidates: Sequence[BackfillPolicy],
     identify: bool = True,
     progress: Callable[[str], None] = lambda _: None,
 ) -> tuple[ReportCard, tuple[Case, ...], tuple[F64, ...]]:
@@ -208,17 +208,17 @@ def report_card(
     """
     place = list(cases).index(main_case(cases))
     begin_s = cases[place].begin_s
-    steps: dict[BackfillPolicy, OneStep] = {}
+    steps: list[tuple[BackfillPolicy, OneStep]] = []
     for policy in candidates:
         progress(f"{policy_name(policy)}, one step")
-        steps[policy] = one_step(cases[place], policy, begin_s, calibrated_s)
-    ranking = sorted(candidates, key=lambda policy: -steps[policy].f1)
-    cases = tuple(with_holds(case, ranking[0], held_after_s) for case in cases)
+        steps.append((policy, one_step(cases[place], policy, begin_s, calibrated_s)))
+    ranking = sorted(steps, key=lambda one: -one[1].f1)
+    cases = tuple(with_holds(case, ranking[0][0], held_after_s) for case in cases)
     main = cases[place]
     ranked = []
-    for policy in ranking:
+    for policy, step in ranking:
         progress(f"{policy_name(policy)}, free")
-        ranked.append(Candidate(policy, steps[policy], *_first_part(main, policy, calibrated_s)))
+        ranked.append(Candidate(policy, step, *_first_part(main, policy, calibrated_s)))
     alike = [one for one in ranked if one.step.f1 > ranked[0].step.f1 - TIE]
     policy = min(alike, key=lambda one: one.off).policy
     lead = ranked[0].step.f1 - ranked[1].step.f1 if len(ranked) > 1 else 1.0
@@ -322,7 +322,7 @@ def _own_log(case: Case, start_s: F64) -> Case:
 
 def main_case(cases: Sequence[Case]) -> Case:
     """The pool whose jobs hold the most node-seconds."""
-    return max(cases, key=lambda case: float((case.run_s * case.nodes).sum()))
+    return max(cases, key=lambda case: float((case.run_s * case.gpus).sum()))
 
 
 def scored(case: Case, start_s: F64, from_s: float, until_s: float) -> Mask:
@@ -351,7 +351,7 @@ def daily(case: Case, start_s: F64, from_s: float, until_s: float) -> F64:
     days = int((until_s - from_s) // _DAY_S)
     edges = from_s + _DAY_S * np.arange(days + 1)
     known = np.isfinite(start_s)
-    begin_s, nodes = start_s[known], case.nodes[known]
+    begin_s, nodes = start_s[known], case.gpus[known]
     end_s = begin_s + case.run_s[known]
     order, done = np.argsort(begin_s), np.argsort(end_s)
     # node-seconds until an instant: those begun by then, less what is left of them
@@ -363,7 +363,7 @@ def daily(case: Case, start_s: F64, from_s: float, until_s: float) -> F64:
         - np.append(0.0, np.cumsum((nodes * begin_s)[order]))[begun]
         + held * edges
     )
-    used: F64 = np.diff(weight) / (_DAY_S * case.pool.nodes)
+    used: F64 = np.diff(weight) / (_DAY_S * case.pool.gpus)
     return used
 
 
@@ -385,7 +385,7 @@ def classes_of(case: Case, rows: Mask) -> tuple[tuple[str, Mask], ...]:
     """
     if not rows.any():
         return ()
-    wide = case.nodes > np.median(case.nodes[rows])
+    wide = case.gpus > np.median(case.gpus[rows])
     long = case.request_s > np.median(case.request_s[rows])
     return (
         ("narrow, short", ~wide & ~long),

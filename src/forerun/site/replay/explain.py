@@ -65,7 +65,7 @@ def explain_job(replay: Replay, job: str, *, progress: Callable[[str], None] = l
     row = row_of(ids, job)
     number = int(pool_of(log, replay.system.pools)[row])
     if number < 0:
-        what = f"{job} is set aside: it asks for {log.nodes[row]} nodes, and no pool of the replay has it"
+        what = f"{job} is set aside: it asks for {log.gpus[row]} nodes, and no pool of the replay has it"
         raise UsageError.at("--job", what)
     if not log.started[row]:
         raise UsageError.at("--job", f"{job} never started in the log; forerun wait-time asks when it would")
@@ -81,14 +81,13 @@ def explain_job(replay: Replay, job: str, *, progress: Callable[[str], None] = l
     holders, users = asked.holders(stretches)
     expected_s, promised = asked.expected()
     alike = tuple(
-        Alike(policy_name(policy), float(replayed(case, policy)[at]))
-        for policy in dict.fromkeys((replay.card.policy, *replay.card.alike))
+        Alike(policy_name(policy), float(replayed(case, policy)[at])) for policy in replay.card.alike
     )
     return JobStory(
         job=job,
         user=_user(log, row),
         pool=case.pool.name,
-        nodes=int(case.nodes[at]),
+        nodes=int(case.gpus[at]),
         request_s=float(case.request_s[at]),
         run_s=_run_s(log, row),
         submit_s=float(case.submit_s[at]),
@@ -166,7 +165,7 @@ class _Waiting:
         """What kept it in the queue from each instant at which anything changed until the next."""
         case, at = self.case, self.at
         from_s, to_s = self.came_s, float(self.begin_s[at])
-        need, request_s = int(case.nodes[at]), float(case.request_s[at]) + self.case.extra_s
+        need, request_s = int(case.gpus[at]), float(case.request_s[at]) + self.case.extra_s
         windows = [
             instant
             for window in case.windows
@@ -184,7 +183,7 @@ class _Waiting:
             left, number = int(free[k]) - away, 0
             if limited[k]:
                 cause = "limit"
-            elif left < need and (case.pool.nodes - away < need or free[k] >= need):
+            elif left < need and (case.pool.gpus - away < need or free[k] >= need):
                 cause = "outage"
                 number = next(at for at, one in known.items() if one.from_s <= mark and one.gpus)
             elif left < need:
@@ -210,7 +209,7 @@ class _Waiting:
 
     def _left(self, at_s: float, known: Mapping[int, Window], runs: I64, believed_s: F64) -> int:
         """Nodes that nobody is believed to need at an instant. runs, believed_s: who runs now, and until when."""
-        return self.case.pool.nodes - _away(known, at_s) - int(self.case.nodes[runs][believed_s > at_s].sum())
+        return self.case.pool.gpus - _away(known, at_s) - int(self.case.gpus[runs][believed_s > at_s].sum())
 
     def _believed(self, now: float) -> tuple[I64, F64]:
         """The jobs that run at an instant, and when each is believed to end."""
@@ -220,7 +219,7 @@ class _Waiting:
 
     def _free(self, at: F64) -> I64:
         """Nodes that no job holds from each of some instants on."""
-        return self.case.pool.nodes - Spans(self.begin_s, self.end_s, self.case.nodes).at(at)
+        return self.case.pool.gpus - Spans(self.begin_s, self.end_s, self.case.gpus).at(at)
 
     def _limited(self, user: int, at: F64) -> Mask:
         """Whether a user has as many jobs running as may, from each of some instants on."""
@@ -265,7 +264,7 @@ class _Waiting:
         case, request_s = self.case, self.case.request_s[jobs] + self.case.extra_s
         if isinstance(self.policy.order, Wfp3):
             waits = (now - case.since_s[jobs]) / request_s
-            return -(waits * waits * waits * case.nodes[jobs])
+            return -(waits * waits * waits * case.gpus[jobs])
         key = request_s if isinstance(self.policy.order, ShortestRequest) else case.since_s[jobs]
         return np.broadcast_to(key, (len(now), len(jobs)))
 
@@ -283,7 +282,7 @@ class _Waiting:
         windows = known.values()
         for start_s in sorted({now, *believed_s.tolist(), *(window.to_s for window in windows)}):
             steps = [start_s, *(one.from_s for one in windows if start_s < one.from_s < start_s + request_s)]
-            if all(self._left(step_s, known, runs, believed_s) >= case.nodes[at] for step_s in steps):
+            if all(self._left(step_s, known, runs, believed_s) >= case.gpus[at] for step_s in steps):
                 return start_s + case.pool.launch_s, False
         raise AssertionError("a job fits when all others have ended")
 
@@ -298,8 +297,8 @@ class _Waiting:
         so_far = np.cumsum([0.0, *(part for one in busy for part in (one.seconds, 0.0))])[:-1]
         overlap_s = np.interp(self.end_s, edges, so_far) - np.interp(self.begin_s, edges, so_far)
         overlap_s = np.where(np.isfinite(self.begin_s), overlap_s, 0.0)
-        node_s: F64 = overlap_s * case.nodes
-        whole = whole_s * case.pool.nodes
+        node_s: F64 = overlap_s * case.gpus
+        whole = whole_s * case.pool.gpus
         jobs = [
             Holder(
                 str(self.log.job_id[case.rows[one]]), float(node_s[one]), float(node_s[one] / whole),
@@ -349,7 +348,7 @@ def edited(log: History, row: int, **values: float) -> tuple[History, I64]:
     ----------
     log : the history.
     row : of the job.
-    values : columns and what they are for it, such as `nodes=4`.
+    values : columns and what they are for it, such as `gpus=4`.
     """
     columns: dict[str, Any] = {}
     for name, value in values.items():
@@ -368,7 +367,7 @@ def case_with(replay: Replay, row: int, begin_s: float, **values: float) -> tupl
     replay : as it was.
     row : of the job in its log.
     begin_s : from when on it is replayed.
-    values : columns and what they are for it, such as `nodes=4`.
+    values : columns and what they are for it, such as `gpus=4`.
     """
     log, order = edited(replay.log, row, **values)
     place = int(np.flatnonzero(order == row)[0])
@@ -392,7 +391,7 @@ def _changes(
 ) -> Iterator[TriedStart]:
     """What would have changed its start: its request, and what it waited for."""
     policy, row = replay.card.policy, int(case.rows[at])
-    nodes, request_s = int(case.nodes[at]), float(case.request_s[at])
+    gpus, request_s = int(case.gpus[at]), float(case.request_s[at])
     run_s = _run_s(replay.log, row)
 
     def otherwise(what: str, note: str = "", **values: float) -> TriedStart:
@@ -409,9 +408,9 @@ def _changes(
     half_s = request_s / 2
     longer = f"it ran {duration(run_s)}, longer than that" if run_s is not None and run_s > half_s else ""
     yield otherwise(f"asks for half the time, {duration(half_s)}", longer, requested_s=half_s)
-    if nodes > 1:
-        few = nodes // 2
-        yield otherwise(f"asks for half the nodes, {few}", nodes=few)
+    if gpus > 1:
+        few = gpus // 2
+        yield otherwise(f"asks for half the {replay.log.unit}, {few}", gpus=few)
     shifted = {"submit_s": replay.log.submit_s[row] - SHIFT_S}
     if np.isfinite(replay.log.eligible_s[row]):
         shifted["eligible_s"] = replay.log.eligible_s[row] - SHIFT_S
@@ -429,10 +428,10 @@ def _changes(
         yield without("not held", replace(case, released_s=released_s))
     if "limit" in causes:
         change = Counterfactual(running_per_user=0)
-        yield without(change.what, change.of(case))
+        yield without(change.what, change.of(case, replay.log, replay.system))
     for window in sorted({window for _, window in seconds if window}):
         change = Counterfactual(without_window=window)
-        yield without(change.what, change.of(case))
+        yield without(change.what, change.of(case, replay.log, replay.system))
 
 
 def _run_s(log: History, row: int) -> float | None:

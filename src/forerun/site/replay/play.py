@@ -9,35 +9,52 @@ from typing import Final
 
 import numpy as np
 
-from forerun.cluster.engine.backfill import build_queue
-from forerun.cluster.engine.kernels import backfill as bk
-from forerun.cluster.engine.kernels import priority as qk
 from forerun.cluster.policies.backfilling.base import BackfillPolicy
 from forerun.cluster.policies.conservative import Conservative
 from forerun.cluster.policies.easy import Easy
 from forerun.cluster.policies.first_fit import FirstFit
 from forerun.cluster.policies.orders.fcfs import Fcfs
+from forerun.cluster.policies.orders.multifactor import Multifactor, Weights
 from forerun.cluster.policies.orders.sjf import ShortestRequest
 from forerun.cluster.policies.orders.wfp3 import Wfp3
-from forerun.cluster.summary.spans import Spans
+from forerun.cluster.policies.slurm_backfill import SlurmBackfill
 from forerun.core.registry import member_name
 from forerun.site.cases import Case
-from forerun.site.history import F64, I64
-from forerun.site.kernels import restore as hk
+from forerun.site.history import F64
+from forerun.site.machine import Declared, Pool, System
+from forerun.site.replay.queues import queue_of
 
-#: the policies that are tried on a log
+#: the policies that are tried on a log whose nodes have names; priorities are those of users who share alike
+ON_NODES: Final[tuple[BackfillPolicy, ...]] = tuple(
+    SlurmBackfill(order=order)
+    for order in (
+        Fcfs(),
+        ShortestRequest(),
+        Multifactor(weights=Weights(fairshare=1000.0)),
+        Multifactor(weights=Weights(age=1000.0, fairshare=1000.0)),
+    )
+)
+#: the policies that are tried on other logs
 CANDIDATES: Final[tuple[BackfillPolicy, ...]] = tuple(
     kind(order=order)
     for kind in (Easy, Conservative, FirstFit)
     for order in (Fcfs(), ShortestRequest(), Wfp3())
 )
+
+
+def candidates_of(system: System, pool: Pool) -> tuple[BackfillPolicy, ...]:
+    """The policies that a pool may have: what the files of its site say, else those that are tried on its log."""
+    if isinstance(system, Declared):
+        return (system.policy,)
+    return ON_NODES if pool.parts else CANDIDATES
+
+
 #: how many launches and turnovers late a start may be and still count as the decision's
 _LATE: Final = 3.0
 #: a job that still waits so long after a policy would have started it is not asked about again
 _DOUBTED_S: Final = 4 * 3600.0
 #: a job that a policy would have started in vain is asked about again after so long
 _AGAIN_S: Final = 6 * 3600.0
-_NO_USER_LIMIT: Final = 1 << 40
 
 
 def policy_name(policy: BackfillPolicy) -> str:
@@ -78,20 +95,16 @@ def played(case: Case, policy: BackfillPolicy) -> Played:
     runs = decided_s <= case.begin_s
     ready_s = np.where(runs, np.minimum(ready_s, decided_s), ready_s)
     order = np.argsort(ready_s, kind="stable")
-    queue, allowed = _queue(case, order, ready_s, case.since_s, stepwise=False)
+    queue = queue_of(case, policy, order, ready_s, case.since_s)
     here = np.arange(np.searchsorted(queue.submit, case.begin_s, "right"))
-    queue.meta[qk.ARRIVED] = len(here)
     never = np.full(len(case), np.inf)
     start_s = np.where(runs[order], decided_s[order], np.inf)
     end_s = np.where(runs[order], case.end_s[order] + case.pool.turnover_s, np.inf)
-    known = (policy.order.number, policy.keeps_promises, case.pool.nodes, policy.grace_s, start_s, end_s)
-    hk.restore(queue, case.begin_s, *known, here, len(here), never, allowed)
-    next_s = case.begin_s
-    while next_s < np.inf:
-        queue.meta[qk.LOGGED] = queue.meta[qk.EVENTS] = 0
-        next_s = bk.advance(queue, *_parameters(case, policy), np.inf)
+    queue.put_in(case.begin_s, start_s, end_s, here, never)
+    while queue.play(np.inf) < np.inf:
+        pass
     begun = queue.first_start >= 0
-    promises = (queue.first_promise != bk.NO_PROMISE) & np.isfinite(queue.first_promise)
+    promises = (queue.first_promise >= 0) & np.isfinite(queue.first_promise)
     gone = case.end_s + case.pool.turnover_s <= case.begin_s
     chosen_s, started_s, promise_s = np.full((3, len(case)), np.nan)
     chosen_s[order] = np.where(begun, queue.first_start, np.inf)
@@ -226,41 +239,26 @@ class _Beside:
         self.start_s = np.maximum(case.start_s - pool.launch_s, ready_s)[self.order]
         self.withheld_s = withheld_s[self.order]
         self.chosen: list[int] = []
-        self._queue, self._allowed = _queue(case, self.order, ready_s, case.submit_s, stepwise=True)
-        self._parameters, self._keeps = _parameters(case, policy), policy.keeps_promises
-        self._put_in = (
-            *(policy.order.number, policy.keeps_promises, pool.nodes, policy.grace_s),
-            *(self.start_s, case.end_s[self.order] + pool.turnover_s, np.zeros(len(case), np.int64)),
-        )
-        self._open = self._put_in[-1]
+        self._queue = queue_of(case, policy, self.order, ready_s, case.submit_s)
+        self._end_s = case.end_s[self.order] + pool.turnover_s
         self._by_start = np.argsort(self.start_s, kind="stable")
         self._starts_s = self.start_s[self._by_start]
         self._begun = int(np.searchsorted(self._starts_s, begin_s, "right"))
-        self._here = int(np.searchsorted(self._queue.submit, begin_s, "right"))
-        self._open[: self._here] = np.arange(self._here)
-        self._queue.meta[qk.ARRIVED] = self._here
+        self._came = int(np.searchsorted(self._queue.submit, begin_s, "right"))
+        self._there = np.arange(self._came)
         self._differs = False
-        self._restore(begin_s)
+        self._put_in(begin_s)
 
     def decide(self, until_s: float) -> float:
         """Play to the next decision, or to the next start in history; when that is. At `until_s` or later: there is none."""
-        queue, meta = self._queue, self._queue.meta
         due_s = float(self._starts_s[self._begun]) if self._begun < len(self.order) else np.inf
-        # a decision, too, where something started
-        queue.wake[0] = min(queue.wake[0], due_s) if self._keeps else due_s
-        came = int(meta[qk.ARRIVED])
-        meta[qk.LOGGED] = meta[qk.EVENTS] = 0
-        bk.advance(queue, *self._parameters, min(float(np.nextafter(due_s, np.inf)), until_s))
-        decides = meta[qk.EVENTS] == 1
-        now = float(queue.event_time[0]) if decides else due_s
-        self.chosen = []
-        if decides:
-            arrived = int(meta[qk.ARRIVED])
-            self._open[self._here : self._here + arrived - came] = np.arange(came, arrived)
-            self._here += arrived - came
-            logged = int(meta[qk.LOGGED])
-            self.chosen = queue.log_row[:logged][queue.log_gpus[:logged] > 0].tolist()
-        self._differs = not decides or bool((self.start_s[self.chosen] != now).any())
+        now, chosen = self._queue.decide(due_s, until_s)
+        self.chosen = chosen or []
+        if chosen is not None:
+            came = int(np.searchsorted(self._queue.submit, now, "right"))
+            self._there = np.append(self._there, np.arange(self._came, came))
+            self._came = came
+        self._differs = chosen is None or bool((self.start_s[self.chosen] != now).any())
         return now
 
     def correct(self, now: float, changed: bool) -> None:
@@ -270,10 +268,10 @@ class _Beside:
             differs |= bool(self._queue.first_start[self._by_start[self._begun]] != now)
             self._begun += 1
         if differs:
-            self._restore(now)
+            self._put_in(now)
 
-    def _restore(self, now: float) -> None:
-        self._here = hk.restore(self._queue, now, *self._put_in, self._here, self.withheld_s, self._allowed)
+    def _put_in(self, now: float) -> None:
+        self._there = self._queue.put_in(now, self.start_s, self._end_s, self._there, self.withheld_s)
 
 
 class _Decided:
@@ -306,46 +304,3 @@ class _Decided:
             elif job not in self._last:
                 self.false_starts += 1
         self._last = set(jobs)
-
-
-def _queue(case: Case, order: I64, ready_s: F64, since_s: F64, *, stepwise: bool) -> tuple[bk.Backfill, I64]:
-    """The queue of a pool in an order, and how many jobs each user may run."""
-    pool = case.pool
-    allowed = np.full(case.users, pool.running_per_user or _NO_USER_LIMIT)
-    allowed[0] = _NO_USER_LIMIT
-    queue = build_queue(
-        ready_s[order],
-        case.nodes[order],
-        case.run_s[order] + case.extra_s,
-        case.request_s[order] + case.extra_s,
-        pool.nodes,
-        case.windows,
-        1 << 16,
-        at_once=min(max(_at_once(case), pool.nodes), len(case)),
-    )
-    events = queue.event_time[:2] if stepwise else queue.event_time  # of which the last is never used
-    queue = queue._replace(
-        since=since_s[order],
-        user=case.user[order].astype(np.uint32),
-        allowed=allowed.copy(),
-        event_time=events,
-    )
-    return queue, allowed
-
-
-def _at_once(case: Case) -> int:
-    """How many jobs of a history run at once at most; more than there are nodes, where rows overlap."""
-    begun_s, ended_s = case.start_s - case.pool.launch_s, case.end_s + case.pool.turnover_s
-    return int(Spans(begun_s, ended_s, np.ones(len(case), np.int64)).levels()[1].max(initial=0))
-
-
-def _parameters(case: Case, policy: BackfillPolicy) -> tuple[int, bool, int, int, float, float]:
-    """Of `advance`, between the queue and the instant until which it plays."""
-    return (
-        policy.order.number,
-        policy.keeps_promises,
-        policy.promises,
-        policy.examined or len(case),
-        float(policy.window_s or np.inf),
-        float(policy.grace_s),
-    )

@@ -15,7 +15,7 @@ from forerun.site.history import F64, History
 from forerun.site.inference import infer
 from forerun.site.machine import Finding, System, pool_of
 from forerun.site.replay.card import ReportCard, main_case, report_card
-from forerun.site.replay.play import policy_name
+from forerun.site.replay.play import candidates_of, policy_name
 
 #: where the part of a log ends on which everything is inferred, if that is not said
 FIRST_PART = 0.6
@@ -118,6 +118,7 @@ def replay_log(
         calibrated_s,
         until_s,
         held_after_s=system.held_after_s,
+        candidates=candidates_of(system, main_case(cases).pool),
         identify=identify,
         progress=progress,
     )
@@ -130,7 +131,7 @@ def replay_log(
         cases,
         starts,
         card,
-        (*_notes(log, system), *overlaps),
+        (*_notes(log, cases), *overlaps),
     )
 
 
@@ -140,16 +141,16 @@ def _overlaps(log: History, system: System) -> tuple[str, ...]:
     of, from_s, until_s = pool_of(log, system.pools), log.complete_from_s, log.complete_until_s
     for number, pool in enumerate(system.pools):
         at, busy = log.of(log.started & (of == number)).busy()
-        over = np.flatnonzero(busy > pool.nodes)
+        over = np.flatnonzero(busy > pool.gpus)
         if not len(over):
             continue
         spans_s = np.diff(np.clip(at, from_s, until_s), append=until_s)
-        seconds, beyond = spans_s[over].sum(), float(spans_s[over] @ (busy[over] - pool.nodes))
-        held = f"jobs of pool {pool.name} hold up to {busy.max()} of its {pool.nodes} nodes"
+        seconds, beyond = spans_s[over].sum(), float(spans_s[over] @ (busy[over] - pool.gpus))
+        held = f"jobs of pool {pool.name} hold up to {busy.max()} of its {pool.gpus} {log.unit}"
         notes.append(f"{held}, for {seconds / 3600:.1f} h: rows overlap")
         if beyond > _OVER * float(spans_s @ busy):
             first = shown_instant(float(at[over][0]) + log.origin_s)
-            why = "a replay has whole nodes, one job each: jobs share nodes, or --system has too few"
+            why = "rows overlap, or --system has too few"
             held += f", more than there are for {seconds / 3600:.1f} h, first at {first}"
             problems.append(Problem(log.source or "the log", f"{held}; {why}"))
     if problems:
@@ -176,16 +177,18 @@ def _holds(cases: Sequence[Case], after_s: float, policy: BackfillPolicy) -> Ite
     )
 
 
-def _notes(log: History, system: System) -> tuple[str, ...]:
+def _notes(log: History, cases: Sequence[Case]) -> tuple[str, ...]:
     """What was repaired or left out."""
     notes = list(log.evidence)
     notes += [str(repair) for repair in log.repairs]
     none = int(np.isnan(log.requested_s).sum())
     if none:
         notes.append(f"{none} jobs without a requested time are taken to ask for the longest")
-    outside = int((pool_of(log, system.pools) < 0).sum())
+    outside = int(log.started.sum()) - sum(map(len, cases))
     if outside:
-        notes.append(f"{outside} jobs on more nodes than any pool has, or in no pool, are left out")
+        notes.append(
+            f"{outside} jobs that started are left out: no pool has nodes for them, or limits forbid them"
+        )
     waiting = int((~log.started & np.isnan(log.end_s)).sum())
     gone = int((~log.started & np.isfinite(log.end_s)).sum())
     if waiting or gone:

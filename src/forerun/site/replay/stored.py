@@ -18,7 +18,7 @@ from forerun.core.scenario.spec import to_data
 from forerun.core.version import VERSION
 from forerun.site.cases import Case
 from forerun.site.history import F64
-from forerun.site.machine import System
+from forerun.site.machine import Declared, System
 from forerun.site.reading import Reading
 from forerun.site.replay.card import daily, scored
 from forerun.site.replay.play import policy_name, replayed
@@ -165,7 +165,8 @@ def kept_replay(kept: Path, content: Mapping[str, Any]) -> Replay:
         log = content["log"]
         file, digest = str(log["file"]), str(log["sha256"])
         reading = Reading(str(log["format"]), tuple(log["columns"]), str(log["zone"]))
-        system = msgspec.convert(content["system"], System)
+        kind = Declared if "rules" in content["system"] else System
+        system = msgspec.convert(content["system"], kind)
         until_s = float(content["calibrate_until_s"])
     except (KeyError, TypeError, ValueError, msgspec.ValidationError) as error:
         raise StoreError.at(kept, f"is no replay: {type(error).__name__}: {worded(error)}") from error
@@ -196,7 +197,7 @@ def _over_time(case: Case, start_s: F64, replay: Replay) -> dict[str, list[float
 
 def _queued(case: Case, start_s: F64, at: F64) -> F64:
     """Nodes that waiting jobs ask for at some instants."""
-    return Spans(case.submit_s, start_s, case.nodes).at(at).astype(np.float64)
+    return Spans(case.submit_s, start_s, case.gpus).at(at).astype(np.float64)
 
 
 def replay_figures(content: Mapping[str, Any]) -> tuple[Figure, ...]:

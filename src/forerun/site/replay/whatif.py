@@ -11,8 +11,9 @@ import numpy as np
 
 from forerun.cluster.policies.backfilling.base import BackfillPolicy
 from forerun.core.rng import stream
-from forerun.site.cases import Case
-from forerun.site.history import F64, I64
+from forerun.site.cases import Case, setting_of
+from forerun.site.history import F64, I64, History
+from forerun.site.machine import System
 from forerun.site.replay.card import scored
 from forerun.site.replay.play import policy_name, replayed
 from forerun.site.replay.replay import Replay
@@ -58,20 +59,23 @@ class Counterfactual:
             )
         return ", ".join(parts)
 
-    def of(self, case: Case) -> Case:
-        """The main pool with the change, jobs and holds as they were."""
-        pool = case.pool
+    def of(self, case: Case, log: History, system: System) -> Case:
+        """A pool with the change, jobs and holds as they were. log, system: of which the case is."""
+        pool, setting = case.pool, case.setting
         if self.nodes:
-            pool = msgspec.structs.replace(pool, nodes=pool.nodes + self.nodes)
+            pool = pool.with_nodes(self.nodes)
         if self.running_per_user is not None:
             pool = msgspec.structs.replace(pool, running_per_user=self.running_per_user)
+        if pool != case.pool:
+            setting = setting_of(log.of(case.rows), pool, system)
+        more = pool.gpus - case.pool.gpus
         windows = [
-            # of most nodes leaves as many as it did; of some, those
-            replace(window, gpus=window.gpus + (self.nodes if 2 * window.gpus > case.pool.nodes else 0))
+            # of most GPUs leaves as many as it did; of some, those
+            replace(window, gpus=window.gpus + (more if 2 * window.gpus > case.pool.gpus else 0))
             for number, window in enumerate(case.windows, 1)
             if number != self.without_window
         ]
-        return replace(case, pool=pool, windows=tuple(windows))
+        return replace(case, pool=pool, setting=replace(setting, maintenance=tuple(windows)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,14 +118,14 @@ def what_if(replay: Replay, change: Counterfactual) -> Difference:
     main, card = replay.main, replay.card
     if change.without_window > len(main.windows):
         raise ValueError(f"there are {len(main.windows)} outages; {change.without_window} is none of them")
-    changed = change.of(main)
-    widest = int(main.nodes.max())
-    if changed.pool.nodes < widest:
-        raise ValueError(f"{changed.pool.nodes} nodes are left, and a job asks for {widest}")
+    widest = int(main.gpus.max())
+    if (left := main.pool.gpus + change.nodes * main.pool.gpus_per_node) < widest:
+        raise ValueError(f"{left} {replay.log.unit} are left, and a job asks for {widest}")
+    changed = change.of(main, replay.log, replay.system)
     differences: list[F64] = []
     own: tuple[float, float] = (0.0, 0.0)
     rows, stretch = np.zeros(len(main), np.bool_), np.zeros(0, np.int64)
-    for policy in dict.fromkeys((card.policy, *card.alike)):
+    for policy in card.alike:
         base_s = replayed(main, policy)
         other_s = replayed(changed, change.policy if change.policy is not None else policy)
         if policy == card.policy:
@@ -130,7 +134,7 @@ def what_if(replay: Replay, change: Counterfactual) -> Difference:
             wait_s = base_s - main.submit_s
             own = float(wait_s[rows].mean()), float((other_s - main.submit_s)[rows].mean())
         differences.append((other_s - base_s)[rows])
-    policies = tuple(policy_name(policy) for policy in dict.fromkeys((card.policy, *card.alike)))
+    policies = tuple(policy_name(policy) for policy in card.alike)
     low_s, high_s, stretches = _interval(differences, stretch)
     verdict, why = _verdict(own[1] - own[0], low_s, high_s, stretches, replay)
     return Difference(

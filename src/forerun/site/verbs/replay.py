@@ -64,20 +64,19 @@ def replay(
 
     from forerun.core.errors import UsageError, known_names
     from forerun.core.result.plan import write_document
+    from forerun.site.files import read_machine
     from forerun.site.machine import INFERRED
     from forerun.site.replay.replay import replay_log
     from forerun.site.replay.stored import content_of
-    from forerun.site.slurm import Given
 
     for name in without:
         if name not in INFERRED:
             raise UsageError.at(f"--without {name}", known_names(name, INFERRED))
     reading.place()
-    given = Given(system, reading.zone) if system else None
     until_s = reading.instant_s("--calibrate-until", until) if until is not None else None
     with output.working(f"replaying {log.name}") as state:
         history = reading.read(log)
-        machine, notes = given.of(history) if given is not None else (None, ())
+        machine, notes = read_machine(system, reading.zone, history) if system else (None, ())
         made = replay_log(history, system=machine, off=without, calibrate_until_s=until_s, progress=state)
         made = replace(made, notes=(*notes, *made.notes))
     content = content_of(made, log, reading)
@@ -97,7 +96,7 @@ def replay(
         _show.prose(f"saved to {page}")
     if out is not None:
         output.hint(
-            f"saved to {out}; next: forerun replay whatif {out} --nodes +{max(made.main.pool.nodes // 10, 1)}"
+            f"saved to {out}; next: forerun replay whatif {out} --nodes +{max(made.main.pool.gpus // 10, 1)}"
         )
     return 0
 
@@ -155,7 +154,7 @@ def _change(
 ) -> Counterfactual:
     """What is asked for. Raises UsageError for what cannot be, and for nothing."""
     from forerun.core.errors import Problem, UsageError, known_names
-    from forerun.site.replay.play import CANDIDATES, policy_name
+    from forerun.site.replay.play import CANDIDATES, ON_NODES, policy_name
     from forerun.site.replay.whatif import Counterfactual
 
     problems: list[Problem] = []
@@ -163,7 +162,8 @@ def _change(
     if policy is not None or order is not None:
         now, by = policy_name(made.card.policy).split()
         name = f"{policy or now} {order or by}"
-        names = {policy_name(one): one for one in CANDIDATES}
+        known = (*(ON_NODES if made.main.pool.parts else CANDIDATES), *made.card.alike)
+        names = {policy_name(one): one for one in known}
         chosen = names.get(name)
         if chosen is None:
             problems.append(Problem(f"--policy {name}", known_names(name, names)))

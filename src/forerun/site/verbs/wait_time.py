@@ -94,7 +94,7 @@ def ask(
         known, seed=seed, windows=windows, partition=str(wanted.get("partition", "")), nodes=nodes or 0
     )
     question = Question(at_s, int(wanted["nodes"]), float(wanted["requested"]))
-    there = nodes or KnownAt(at_s).nodes(forecaster.known(at_s, question.nodes))[0]
+    there = nodes or KnownAt(at_s).gpus(forecaster.known(at_s, question.nodes))[0]
     if 0 < there < question.nodes:
         what = f"asks for {question.nodes} nodes; the pool has {there}"
         raise UsageError.at(

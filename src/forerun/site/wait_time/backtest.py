@@ -160,7 +160,7 @@ def back_test(
     Raises TraceError where too few jobs can be asked about.
     """
     log = forecaster.log
-    largest = int(log.nodes.max())
+    largest = int(log.gpus.max())
     pool = forecaster.pool(log.last_s, largest)
     jobs = forecaster.rows_like(log.last_s, largest)
     rows = jobs[log.submit_s[jobs] >= log.complete_from_s + BEGIN_S][::every]

@@ -207,7 +207,7 @@ class Forecaster:
     def _pool(self, at_s: float, nodes: int) -> tuple[tuple[Pool, ...], int]:
         """The pools that were known when the day began, and which of them a job of so many nodes is in."""
         pools = self._day(at_s)[0]
-        return pools, next(at for at, pool in enumerate(pools) if nodes <= (pool.most_nodes or nodes))
+        return pools, next(at for at, pool in enumerate(pools) if nodes <= (pool.most_gpus or nodes))
 
     def pool(self, at_s: float, nodes: int) -> str:
         """The pool of a job of so many nodes, by what was known when the day began, in words."""
@@ -216,13 +216,13 @@ class Forecaster:
             return f"partition {self.partition}"
         if len(pools) == 1:
             return "all nodes"
-        most = pools[0].most_nodes
+        most = pools[0].most_gpus
         return f"jobs of {most + 1} nodes and more" if number else f"jobs of up to {most} nodes"
 
     def _jobs(self, at_s: float, nodes: int) -> I64:
         """The jobs of the pool of one with so many nodes."""
         pools, number = self._pool(at_s, nodes)
-        key = pools[0].most_nodes, number
+        key = pools[0].most_gpus, number
         if key not in self._rows:
             of = first_of([pool.takes(self.log) for pool in pools])
             self._rows[key] = np.flatnonzero(of == number)
@@ -246,8 +246,8 @@ class Forecaster:
         at_s = question.at_s
         known = self.known(at_s, question.nodes, before)
         inference = KnownAt(at_s)
-        nodes = self.nodes or inference.nodes(known)[0]
-        whole = max(nodes, int(known.nodes.max(initial=0)))
+        nodes = self.nodes or inference.gpus(known)[0]
+        whole = max(nodes, int(known.gpus.max(initial=0)))
         return Situation(known, question, nodes, (*self.windows, *inference.windows(known, whole)))
 
     def rng(self, question: Question) -> np.random.Generator:
@@ -278,7 +278,7 @@ class Forecaster:
         requested_s = float(log.requested_s[row])
         if np.isnan(requested_s):
             requested_s = float(log.of(slice(row + 1)).request_s(longest_s=_DAY_S)[-1])
-        return Question(float(log.submit_s[row]), int(log.nodes[row]), requested_s)
+        return Question(float(log.submit_s[row]), int(log.gpus[row]), requested_s)
 
     def rows_like(self, at_s: float, nodes: int) -> I64:
         """The jobs of a pool that were submitted before an instant and since the log is complete."""
@@ -299,7 +299,7 @@ def class_history(known: History, question: Question) -> F64:
     """
     started = np.flatnonzero(known.started & (known.submit_s >= known.complete_from_s))
     started = started[np.argsort(known.start_s[started], kind="stable")]
-    nodes, requested_s = known.nodes[started], known.requested_s[started]
+    nodes, requested_s = known.gpus[started], known.requested_s[started]
     ours = np.array([question.nodes]), np.array([question.requested_s])
     for alike in (
         class_of(nodes, requested_s) == class_of(*ours),

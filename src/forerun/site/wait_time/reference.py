@@ -33,9 +33,9 @@ def class_histories(log: History, rows: I64, asked: I64) -> dict[str, F64]:
     """
     keys = {
         "all jobs": np.zeros(len(log), np.int64),
-        "nodes": size_class(log.nodes),
+        "nodes": size_class(log.gpus),
         "requested time": request_class(log.requested_s),
-        "nodes and requested time": class_of(log.nodes, log.requested_s),
+        "nodes and requested time": class_of(log.gpus, log.requested_s),
     }
     found = {
         f"{name}, last {most}": np.full((len(asked), len(LEVELS)), np.nan)
@@ -64,7 +64,7 @@ def qbets(log: History, rows: I64, asked: I64) -> F64:
     Nurmi, Brevik and Wolski, QBETS: queue bounds estimation from time series, JSSPP 2007; here with the classes above
     instead of clustered ones, and the normal approximation of the binomial law.
     """
-    key = class_of(log.nodes, log.requested_s)
+    key = class_of(log.gpus, log.requested_s)
     z = normal_quantile(CONFIDENCE)
     levels = np.array(LEVELS)
     waits: dict[int, list[float]] = {}
