@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
+from zoneinfo import ZoneInfo
 
 import numpy as np
 import pytest
 
+from forerun.core.cli.main import run
+from forerun.core.errors import TraceError
 from forerun.site.cases import case_of, numbered
 from forerun.site.files import read_machine
 from forerun.site.history import History, Names, read_history
@@ -15,6 +19,7 @@ from forerun.site.inference import infer
 from forerun.site.machine import Declared
 from forerun.site.replay.play import one_step, replayed
 from forerun.site.shown import own_partitions
+from forerun.site.wait_time.squeue import read_snapshot, taken_at_s, with_snapshot
 
 from ..conftest import cases
 from .reference.export import write
@@ -126,3 +131,43 @@ def test_numbers_of_nodes_are_none_where_one_is_not_known(seed: int) -> None:
     found = numbered(Names.of(lists), names)
     for text, mine in zip(lists, found, strict=True):
         assert [names[node] for node in mine.tolist()] == ([] if "x" in text else text.split(","))
+
+
+def test_a_forecast_is_of_the_gpus_of_a_partition(
+    drawn_site: tuple[Site, dict[str, Path]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    site, files = drawn_site
+    log = read_history(files["sacct.txt"], zone=site.zone)
+    asked = ["wait-time", str(files["sacct.txt"]), "--zone", site.zone, "--json"]
+    node = {one.name: one.gpus for one in site.world.nodes}
+    for partition in site.world.partitions:
+        mine = log.of(log.partition.codes == log.partition.names.index(partition.name))
+        if len(mine) < 60:
+            continue
+        assert run([*asked, "--job", f"gpus=1,requested=2h,partition={partition.name}"]) == 0
+        found = json.loads(capsys.readouterr().out)
+        assert found["job"]["gpus"] == 1
+        assert found["pool"]["unit"] == "GPUs"
+        assert (
+            found["pool"]["free_gpus"] <= found["pool"]["gpus"] <= sum(node[name] for name in partition.nodes)
+        )
+    assert run([*asked, "--job", "nodes=1,requested=2h"]) == 2
+    assert "this log counts GPUs; write it as gpus=8,requested=6h" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("tres", "gpus"),
+    [("gres/gpu:4", 8), ("gres/gpu:a100:2", 4), ("gpu", 2), ("gpu:v100:1(S:0-1),shard:9", 2), ("N/A", 0), ("", 0),
+     ("gres/gpu=3,gres/nic:2", 6), ("shard:4", 0)],
+)  # fmt: skip
+def test_a_snapshot_has_the_gpus_of_each_node(tmp_path: Path, tres: str, gpus: int) -> None:
+    header = "JOBID|USER|PARTITION|NODES|TRES_PER_NODE|TIME_LIMIT|STATE|SUBMIT_TIME|START_TIME|TIME\n"
+    row = f"7|ann|p|2|{tres}|1:00:00|RUNNING|2024-03-01T10:00:00|2024-03-01T10:05:00|30:00\n"
+    (tmp_path / "now.txt").write_text(header + row)
+    (entry,) = read_snapshot(tmp_path / "now.txt", ZoneInfo("UTC"))
+    assert (entry.nodes, entry.gpus) == (2, gpus)
+    alone = with_snapshot(None, (entry,), taken_at_s((entry,)), "now")
+    assert (alone.unit, alone.gpus.tolist()) == (("GPUs", [gpus]) if gpus else ("nodes", [2]))
+    if not gpus:
+        with pytest.raises(TraceError, match="has no GPUs of jobs"):
+            with_snapshot(replace(alone, unit="GPUs"), (entry,), taken_at_s((entry,)), "now")

@@ -182,7 +182,7 @@ def test_an_announcement_counts_from_its_instant_on() -> None:
 def test_an_answer_within_a_back_test_is_the_answer_then() -> None:
     """Errors, pools and streams of a question depend on what was submitted before it, not on how far the log goes."""
     forecaster, before = fc.Forecaster(LOG), fc.Forecaster(LOG.as_of(6 * DAY_S))
-    known = before.rows_like(6 * DAY_S, 4)
+    known = before.rows_like(Question(6 * DAY_S, 4, 1.0))
     count = len(known)
     rows = np.append(known, np.arange(known[-1] + 1, len(LOG)))
     asked, then = forecaster.ask(rows), before.ask(known)
@@ -287,8 +287,8 @@ def test_a_job_that_an_empty_machine_has_room_for_waits_for_nobody() -> None:
     """Nothing runs, nobody waits and all nodes are free: no end brings a pass, and the job starts all the same."""
     submit_s = np.arange(300) * 3600.0
     log = history(submit_s, submit_s, submit_s + 600.0, [50] * 300, [1200.0] * 300)
-    found = answer(fc.Forecaster(log, nodes=50), Question(float(submit_s[-1]) + 1800.0, 8, 3600.0))
-    assert (found.pool.free_nodes, found.pool.running_jobs, found.pool.waiting_jobs) == (50, 0, 0)
+    found = answer(fc.Forecaster(log, gpus=50), Question(float(submit_s[-1]) + 1800.0, 8, 3600.0))
+    assert (found.pool.free_gpus, found.pool.running_jobs, found.pool.waiting_jobs) == (50, 0, 0)
     assert set(found.medians_s.values()) == {0.0}
 
 
@@ -324,9 +324,9 @@ def test_pools_are_seen_by_their_ceiling() -> None:
     )
     log = log.of(np.argsort(log.submit_s, kind="stable"))
     known, forecaster = KnownAt(7 * DAY_S), fc.Forecaster(TWO_POOLS)
-    words = [forecaster.pool(7 * DAY_S, nodes) for nodes in (1, 2)]
+    words = [forecaster.pool(Question(7 * DAY_S, gpus, 1.0)) for gpus in (1, 2)]
     assert words == ["jobs of up to 1 nodes", "jobs of 2 nodes and more"]
-    assert known.windows(forecaster.known(7 * DAY_S, 2), 32)
+    assert known.windows(forecaster.known(Question(7 * DAY_S, 2, 1.0)), 32)
     (small, large), _ = known.pools(log)
     assert (small.most_gpus, large.most_gpus) == (1, 0)
     assert len(KnownAt(50_000.0).pools(log.as_of(50_000.0))[0]) == 1
@@ -374,7 +374,7 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     [
         (
             ["--job", "nodes=4,requested=2h,colour=red"],
-            "--job: colour: known: nodes, partition, requested",
+            "--job: colour: known: gpus, nodes, partition, requested",
         ),
         (["--job", "nodes=4"], "--job: misses requested"),
         (["--job", "nodes=0,requested=2h"], "nodes=0: a whole number from 1 is required"),

@@ -56,6 +56,10 @@ class Inference(ABC):
     def seen(self, log: History) -> History:
         """What of a log may be looked at."""
 
+    def named(self, log: History) -> tuple[tuple[Pool, Finding], ...]:
+        """The pools of nodes that a log names (default: names do not count). log: as `seen`."""
+        return ()
+
     @abstractmethod
     def gpus(self, jobs: History) -> tuple[int, float]:
         """The GPUs of a pool, and the share of time in which exactly so many were in use. 0: nothing ever ran.
@@ -72,8 +76,8 @@ class Inference(ABC):
 
         Returns them with what shows that. log: as `seen`.
         """
-        found = named_pools(log)
-        if not found and not (found := own_partitions(log)):
+        found = self.named(log) or own_partitions(log)
+        if not found:
             found = tuple(one for one in (small_pool(log),) if one is not None)
         pools, findings = tuple(pool for pool, _ in found), tuple(finding for _, finding in found)
         rest = log.of(first_of([pool.takes(log) for pool in pools]) < 0) if pools else log
@@ -97,6 +101,10 @@ class WholeLog(Inference):
     def seen(self, log: History) -> History:
         """All of it."""
         return log
+
+    def named(self, log: History) -> tuple[tuple[Pool, Finding], ...]:
+        """Those of nearly all jobs."""
+        return named_pools(log)
 
     def gpus(self, jobs: History) -> tuple[int, float]:
         """As many as were in use since the log is complete."""

@@ -29,22 +29,22 @@ class Queue(NamedTuple):
 
     Parameters
     ----------
-    now_s, nodes : float64[1] and int64[1], the instant and the nodes of the pool.
-    running_nodes, running_start_s, running_request_s : of running jobs; the request is a length.
-    waiting_nodes, waiting_submit_s, waiting_request_s : of waiting jobs in order of submission; the job in question is last.
-    past_nodes, past_submit_s, past_request_s, past_work_s : of former jobs in order of submission, which may come again, and
+    now_s, gpus : float64[1] and int64[1], the instant and the GPUs of the pool.
+    running_gpus, running_start_s, running_request_s : of running jobs; the request is a length.
+    waiting_gpus, waiting_submit_s, waiting_request_s : of waiting jobs in order of submission; the job in question is last.
+    past_gpus, past_submit_s, past_request_s, past_work_s : of former jobs in order of submission, which may come again, and
         what they take then.
     """
 
     now_s: F64
-    nodes: I64
-    running_nodes: I64
+    gpus: I64
+    running_gpus: I64
     running_start_s: F64
     running_request_s: F64
-    waiting_nodes: I64
+    waiting_gpus: I64
     waiting_submit_s: F64
     waiting_request_s: F64
-    past_nodes: I64
+    past_gpus: I64
     past_submit_s: F64
     past_request_s: F64
     past_work_s: F64
@@ -126,21 +126,21 @@ def _set_up(
     now = queue.now_s[0]
     for place in range(len(q.meta)):
         q.meta[place] = 0
-    fp.start_over(q.time, q.free, q.meta, now, queue.nodes[0])
+    fp.start_over(q.time, q.free, q.meta, now, queue.gpus[0])
     job = 0
-    for k in range(len(queue.running_nodes)):
+    for k in range(len(queue.running_gpus)):
         start_s, end_s = queue.running_start_s[k], draws.running_end_s[draw, k]
-        _add(q, job, start_s, queue.running_nodes[k], queue.running_request_s[k], end_s - start_s)
+        _add(q, job, start_s, queue.running_gpus[k], queue.running_request_s[k], end_s - start_s)
         at.start_s[job], at.end_s[job], at.withheld_s[job] = start_s, end_s, np.inf
         job += 1
-    for k in range(len(queue.waiting_nodes)):
+    for k in range(len(queue.waiting_gpus)):
         work_s = draws.waiting_work_s[draw, k]
-        _add(q, job, queue.waiting_submit_s[k], queue.waiting_nodes[k], queue.waiting_request_s[k], work_s)
+        _add(q, job, queue.waiting_submit_s[k], queue.waiting_gpus[k], queue.waiting_request_s[k], work_s)
         at.start_s[job] = at.end_s[job] = np.inf
         at.withheld_s[job] = -np.inf if work_s == KEPT_BACK else np.inf
         job += 1
     restore(
-        q, now, order, False, queue.nodes[0], grace_s,
+        q, now, order, False, queue.gpus[0], grace_s,
         at.start_s, at.end_s, at.open_jobs, job, at.withheld_s, at.allowed,
     )  # fmt: skip
     q.meta[ARRIVED] = job
@@ -150,7 +150,7 @@ def _set_up(
         for k in range(draws.block_first[draw, block], draws.block_last[draw, block]):
             if job < most:
                 at_s = queue.past_submit_s[k] + shift_s
-                _add(q, job, at_s, queue.past_nodes[k], queue.past_request_s[k], queue.past_work_s[k])
+                _add(q, job, at_s, queue.past_gpus[k], queue.past_request_s[k], queue.past_work_s[k])
                 job += 1
     while job < most:  # places that this draw has no job for
         _add(q, job, np.inf, 1, 1.0, 1.0)
@@ -159,6 +159,6 @@ def _set_up(
 
 
 @kernel(allocates=False)
-def _add(q: bk.Backfill, job: int, submit_s: float, nodes: int, request_s: float, work_s: float) -> None:
-    q.submit[job], q.gpus[job], q.request[job], q.work[job] = submit_s, nodes, request_s, work_s
+def _add(q: bk.Backfill, job: int, submit_s: float, gpus: int, request_s: float, work_s: float) -> None:
+    q.submit[job], q.gpus[job], q.request[job], q.work[job] = submit_s, gpus, request_s, work_s
     q.first_start[job], q.end[job], q.promise[job] = -1.0, -1.0, bk.NO_PROMISE

@@ -25,13 +25,15 @@ if TYPE_CHECKING:
 command = DefaultGroup("wait-time", "ask", "Say when a job would start, and how right such answers were.")
 
 #: what --job takes
-JOB_KEYS: Final = ("nodes", "requested", "partition")
+JOB_KEYS: Final = ("nodes", "gpus", "requested", "partition")
 _HOUR_S: Final = 3600.0
 _NODES: Final = click.option(
     "--nodes",
+    "--gpus",
+    "gpus",
     type=click.IntRange(min=1),
     metavar="N",
-    help="Nodes of the pool (default: as many as were in use).",
+    help="Nodes of the pool, or its GPUs where jobs share nodes (default: as many as were in use).",
 )
 _SEED: Final = click.option(
     "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Random seed."
@@ -44,7 +46,7 @@ _SEED: Final = click.option(
     "--job",
     required=True,
     metavar="nodes=N,requested=TIME",
-    help="The job; also partition=NAME, if that is a pool.",
+    help="The job, by gpus=N where jobs share nodes; also partition=NAME.",
 )
 @click.option("--at", metavar="INSTANT", help="When it is submitted (default: at the end of the log).")
 @click.option(
@@ -67,14 +69,14 @@ def ask(
     at: str | None,
     by: str | None,
     history: Path | None,
-    nodes: int | None,
+    gpus: int | None,
     maintenance: tuple[str, ...],
     seed: int,
     reading: Reading,
     output: Output,
 ) -> None:
     """When would a job start? LOG has jobs with submission, start, end, nodes and requested time; SNAPSHOT is what
-    `squeue -a -r -o "%i|%u|%P|%D|%l|%T|%V|%S|%M"` prints.
+    `squeue -a -r -o "%i|%u|%P|%D|%b|%l|%T|%V|%S|%M"` prints.
 
     The queue is played on many times, and corrected by how far that was off for the jobs that started last. What is known at
     the instant is all that is used. `forerun wait-time backtest LOG` says how well such answers do.
@@ -90,15 +92,19 @@ def ask(
     at_s = _instant(known, at, reading)
     within_s = None if by is None else _within(by, at_s + known.origin_s, reading)
     windows = _windows(maintenance, known, at_s, reading)
-    forecaster = Forecaster(
-        known, seed=seed, windows=windows, partition=str(wanted.get("partition", "")), nodes=nodes or 0
-    )
-    question = Question(at_s, int(wanted["nodes"]), float(wanted["requested"]))
-    there = nodes or KnownAt(at_s).gpus(forecaster.known(at_s, question.nodes))[0]
-    if 0 < there < question.nodes:
-        what = f"asks for {question.nodes} nodes; the pool has {there}"
+    unit, partition = known.unit, str(wanted.get("partition", ""))
+    if unit.lower() not in wanted:
+        raise UsageError.at("--job", f"this log counts {unit}; write it as {unit.lower()}=8,requested=6h")
+    forecaster = Forecaster(known, seed=seed, windows=windows, partition=partition, gpus=gpus or 0)
+    question = Question(at_s, int(wanted[unit.lower()]), float(wanted["requested"]), partition)
+    if not partition and (apart := forecaster.apart(at_s)):
+        raise UsageError.at("--job", f"say partition=NAME: {', '.join(apart)} have {unit} of their own")
+    there = gpus or KnownAt(at_s).gpus(forecaster.known(question))[0]
+    if 0 < there < question.gpus:
+        what = f"asks for {question.gpus} {unit}; the pool has {there}"
         raise UsageError.at(
-            "--job", what if nodes else f"{what}, as more were not in use lately; --nodes says otherwise"
+            "--job",
+            what if gpus else f"{what}, as more were not in use lately; --{unit.lower()} says otherwise",
         )
     with output.working(f"asking {log.name}") as state:
         found = answer(
@@ -136,7 +142,7 @@ def ask(
 def backtest(
     log: Path,
     partition: str,
-    nodes: int | None,
+    gpus: int | None,
     every: int,
     seed: int,
     out: Path | None,
@@ -156,7 +162,7 @@ def backtest(
         if path is not None and path.is_dir():
             raise UsageError.at(option, f"{path} is a directory; name the file")
     known = reading.read(log)
-    forecaster = Forecaster(known, seed=seed, partition=partition, nodes=nodes or 0)
+    forecaster = Forecaster(known, seed=seed, partition=partition, gpus=gpus or 0)
     with output.working(f"asking about the jobs of {log.name}") as state:
         found = back_test(forecaster, every=every, said=_left_of(state))
     content = found.data()
@@ -223,10 +229,10 @@ def _job(text: str) -> dict[str, Any]:
             problems.append(Problem("--job", f"{name} has no value; write it as nodes=128,requested=6h"))
         elif name in found:
             problems.append(Problem("--job", f"{name} is given twice"))
-        elif name == "nodes":
+        elif name in JOB_KEYS[:2]:
             count = whole_number(value, most_digits=9)
             if count is None or count < 1:
-                problems.append(Problem("--job", f"nodes={value}: a whole number from 1 is required"))
+                problems.append(Problem("--job", f"{name}={value}: a whole number from 1 is required"))
             found[name] = count
         elif name == "requested":
             try:
@@ -238,7 +244,8 @@ def _job(text: str) -> dict[str, Any]:
                 found[name] = 0.0
         else:
             found[name] = value
-    missing = [name for name in JOB_KEYS[:2] if name not in found]
+    missing = [] if found.keys() & set(JOB_KEYS[:2]) else ["nodes or gpus"]
+    missing += [] if "requested" in found else ["requested"]
     if missing and not problems:
         problems.append(
             Problem("--job", f"misses {' and '.join(missing)}; write it as nodes=128,requested=6h")
@@ -324,11 +331,11 @@ def _print(found: StartForecast, at: str) -> None:
     """The answer for people."""
     from forerun.site.wait_time.forecast import INTERVALS, LEAST_PAST, LEVELS
 
-    nodes, hours, pool = found.question.nodes, found.question.requested_s / _HOUR_S, found.pool
-    title = f"A job of {nodes} nodes for {hours:g} h, submitted {at}"
+    gpus, hours, pool = found.question.gpus, found.question.requested_s / _HOUR_S, found.pool
+    title = f"A job of {gpus} {pool.unit} for {hours:g} h, submitted {at}"
     queue = (
-        f"{pool.name}: {pool.free_nodes} of {pool.nodes} nodes free, {pool.running_jobs} jobs running, {pool.waiting_jobs} "
-        f"waiting, of which {pool.kept_back_jobs} have been passed over so often that something keeps them back"
+        f"{pool.name}: {pool.free_gpus} of {pool.gpus} {pool.unit} free, {pool.running_jobs} jobs running, "
+        f"{pool.waiting_jobs} waiting, of which {pool.kept_back_jobs} have been passed over so often that something keeps them back"
     )
     if not found.known:
         _show.prose(title)

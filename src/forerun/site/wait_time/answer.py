@@ -44,15 +44,17 @@ class PoolThen:
 
     Parameters
     ----------
-    name : whose nodes, in words.
-    nodes, free_nodes : in all, and free.
+    name : whose GPUs, in words.
+    unit : what jobs hold.
+    gpus, free_gpus : in all, and free, in that unit.
     running_jobs, waiting_jobs : how many.
     kept_back_jobs : waiting ones that were passed over so often that something must keep them back.
     """
 
     name: str
-    nodes: int
-    free_nodes: int
+    unit: str
+    gpus: int
+    free_gpus: int
     running_jobs: int
     waiting_jobs: int
     kept_back_jobs: int
@@ -98,7 +100,7 @@ class StartForecast:
         return {
             "at_unix_s": self.at_s,
             "job": {
-                "nodes": self.question.nodes,
+                self.pool.unit.lower(): self.question.gpus,
                 "requested_s": self.question.requested_s,
                 "class": self.job_class,
             },
@@ -134,7 +136,7 @@ def answer(
     said : gets how many former questions have been asked, and of how many.
     """
     situation = forecaster.situation(question)
-    rows = forecaster.rows_like(question.at_s, question.nodes)[-fc.RECENT :]
+    rows = forecaster.rows_like(question)[-fc.RECENT :]
     asked = forecaster.ask(rows, lambda done: said(done, len(rows)))
     draws = situation.draw(forecaster.rng(question), fc.DRAWS)
     waits = fc.scale(situation.waits_s(draws))
@@ -149,14 +151,15 @@ def answer(
         question=question,
         at_s=question.at_s + forecaster.log.origin_s,
         pool=PoolThen(
-            name=forecaster.pool(question.at_s, question.nodes),
-            nodes=int(queue.nodes[0]),
-            free_nodes=situation.free_nodes,
-            running_jobs=len(queue.running_nodes),
-            waiting_jobs=len(queue.waiting_nodes) - 1,
+            name=forecaster.pool(question),
+            unit=forecaster.log.unit,
+            gpus=int(queue.gpus[0]),
+            free_gpus=situation.free_gpus,
+            running_jobs=len(queue.running_gpus),
+            waiting_jobs=len(queue.waiting_gpus) - 1,
             kept_back_jobs=int(np.count_nonzero(situation.kept_back)),
         ),
-        job_class=class_name(question.nodes, question.requested_s),
+        job_class=class_name(question.gpus, question.requested_s, forecaster.log.unit),
         empty=bool(middle <= fc.scale(fc.AT_ONCE_S)),
         past=len(asked.known_at(question.at_s, len(rows))),
         waits_s={}

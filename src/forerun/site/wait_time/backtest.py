@@ -16,6 +16,7 @@ from forerun.site.history import F64, I64
 from forerun.site.wait_time import forecast as fc
 from forerun.site.wait_time import reference
 from forerun.site.wait_time.answer import Covered, covered
+from forerun.site.wait_time.situation import Question
 
 _DAY_S: Final = 86_400.0
 #: a week from the log's first complete instant on: the draws need days to take arrivals from
@@ -160,9 +161,11 @@ def back_test(
     Raises TraceError where too few jobs can be asked about.
     """
     log = forecaster.log
-    largest = int(log.gpus.max())
-    pool = forecaster.pool(log.last_s, largest)
-    jobs = forecaster.rows_like(log.last_s, largest)
+    work = np.nan_to_num(log.run_s) * log.gpus
+    code = int(np.bincount(log.partition.codes + 1, work).argmax()) - 1
+    busiest = log.partition.names[code] if code >= 0 else ""
+    largest = Question(log.last_s, int(log.gpus.max()), 1.0, busiest)
+    pool, jobs = forecaster.pool(largest), forecaster.rows_like(largest)
     rows = jobs[log.submit_s[jobs] >= log.complete_from_s + BEGIN_S][::every]
     asked = forecaster.ask(rows, lambda done: said(done, len(rows)))
     quantiles = fc.answers(forecaster, rows, asked, np.arange(len(rows)))

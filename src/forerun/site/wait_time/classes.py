@@ -30,10 +30,10 @@ def class_of(nodes: I64, requested_s: F64) -> I64:
     return size_class(nodes) * (len(REQUESTS_H) + 1) + request_class(requested_s)
 
 
-def class_name(nodes: int, requested_s: float) -> str:
-    """In words, such as `128 to 255 nodes, 3 to 6 h`."""
-    low = 1 << (int(nodes).bit_length() - 1)
-    size = f"{low} to {2 * low - 1} nodes" if low > 1 else "1 node"
+def class_name(gpus: int, requested_s: float, unit: str) -> str:
+    """In words, such as `128 to 255 nodes, 3 to 6 h`. unit: of what it asks for."""
+    low = 1 << (int(gpus).bit_length() - 1)
+    size = f"{low} to {2 * low - 1} {unit}" if low > 1 else f"1 {unit.removesuffix('s')}"
     at = int(request_class(np.array([requested_s]))[0])
     if at == 0:
         return f"{size}, up to {REQUESTS_H[0]} h"

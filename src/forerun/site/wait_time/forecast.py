@@ -168,8 +168,8 @@ class Forecaster:
     log : the history.
     seed : of the draws.
     windows : maintenance that is announced (default: none); beside it only what comes back regularly is expected.
-    partition : the pool is this partition's (default: the sizes of jobs tell pools apart).
-    nodes : of the pool (default 0: what was in use).
+    partition : the pool is this partition's (default: partitions and sizes of jobs tell pools apart).
+    gpus : of the pool (default 0: what was in use).
 
     Raises UsageError for a partition that the log does not have, TraceError for a log without requested times.
     """
@@ -181,7 +181,7 @@ class Forecaster:
         seed: int = 0,
         windows: Sequence[Window] = (),
         partition: str = "",
-        nodes: int = 0,
+        gpus: int = 0,
     ) -> None:
         if not np.isfinite(log.requested_s).any():
             what = "no job has a requested time, without which nobody knows what the scheduler plans with"
@@ -190,9 +190,9 @@ class Forecaster:
             known = ", ".join(log.partition.names) or "none"
             raise UsageError.at("--job", f"the log has no partition {partition!r}; known: {known}")
         self.log, self.seed, self.windows = log, seed, tuple(windows)
-        self.partition, self.nodes = partition, nodes
+        self.partition, self.gpus = partition, gpus
         self._days: dict[int, tuple[tuple[Pool, ...], float]] = {}
-        self._rows: dict[tuple[int, int], I64] = {}
+        self._rows: dict[tuple[tuple[tuple[str, int], ...], int], I64] = {}
 
     def _day(self, at_s: float) -> tuple[tuple[Pool, ...], float]:
         """The pools, and from when on the log is complete, by what was known when the day began."""
@@ -204,33 +204,49 @@ class Forecaster:
             self._days[day] = pools if self.partition else inference.pools(known)[0], known.complete_from_s
         return self._days[day]
 
-    def _pool(self, at_s: float, nodes: int) -> tuple[tuple[Pool, ...], int]:
-        """The pools that were known when the day began, and which of them a job of so many nodes is in."""
-        pools = self._day(at_s)[0]
-        return pools, next(at for at, pool in enumerate(pools) if nodes <= (pool.most_gpus or nodes))
+    def _pool(self, question: Question) -> tuple[tuple[Pool, ...], int]:
+        """The pools that were known when the day began, and which of them a job is in."""
+        pools, ours = self._day(question.at_s)[0], question.partition
+        takes = [
+            ours in one.partition.split(",")
+            if one.partition and not self.partition
+            else question.gpus <= (one.most_gpus or question.gpus)
+            for one in pools
+        ]
+        return pools, takes.index(True) if any(takes) else len(pools) - 1
 
-    def pool(self, at_s: float, nodes: int) -> str:
-        """The pool of a job of so many nodes, by what was known when the day began, in words."""
-        pools, number = self._pool(at_s, nodes)
-        if self.partition:
-            return f"partition {self.partition}"
+    def apart(self, at_s: float) -> tuple[str, ...]:
+        """The partitions with GPUs of their own, by what was known when the day began; none if one was chosen."""
+        return () if self.partition else tuple(one.partition for one in self._day(at_s)[0] if one.partition)
+
+    def pool(self, question: Question) -> str:
+        """The pool of a job, by what was known when the day began, in words."""
+        pools, number = self._pool(question)
+        if name := self.partition or pools[number].partition:
+            return f"partition {name}"
         if len(pools) == 1:
-            return "all nodes"
+            return f"all {self.log.unit}"
+        if pools[0].partition:
+            return "the other partitions"
         most = pools[0].most_gpus
-        return f"jobs of {most + 1} nodes and more" if number else f"jobs of up to {most} nodes"
+        return (
+            f"jobs of {most + 1} {self.log.unit} and more"
+            if number
+            else f"jobs of up to {most} {self.log.unit}"
+        )
 
-    def _jobs(self, at_s: float, nodes: int) -> I64:
-        """The jobs of the pool of one with so many nodes."""
-        pools, number = self._pool(at_s, nodes)
-        key = pools[0].most_gpus, number
+    def _jobs(self, question: Question) -> I64:
+        """The jobs of the pool of one."""
+        pools, number = self._pool(question)
+        key = tuple((one.partition, one.most_gpus) for one in pools), number
         if key not in self._rows:
             of = first_of([pool.takes(self.log) for pool in pools])
             self._rows[key] = np.flatnonzero(of == number)
         return self._rows[key]
 
-    def known(self, at_s: float, nodes: int, before: int | None = None) -> History:
-        """The pool of a job of so many nodes, as of an instant; as `situation` takes them."""
-        rows = self._jobs(at_s, nodes)
+    def known(self, question: Question, before: int | None = None) -> History:
+        """The jobs of the pool of one, as of its instant; as `situation` takes them."""
+        rows, at_s = self._jobs(question), question.at_s
         came = int(np.searchsorted(self.log.submit_s, at_s, side="right"))
         rows = rows[: np.searchsorted(rows, came if before is None else min(came, before))]
         return replace(self.log.of(rows).until(at_s), complete_from_s=self._day(at_s)[1])
@@ -244,16 +260,16 @@ class Forecaster:
         before : only the first so many jobs of the log are there (default: all that have been submitted).
         """
         at_s = question.at_s
-        known = self.known(at_s, question.nodes, before)
+        known = self.known(question, before)
         inference = KnownAt(at_s)
-        nodes = self.nodes or inference.gpus(known)[0]
-        whole = max(nodes, int(known.gpus.max(initial=0)))
-        return Situation(known, question, nodes, (*self.windows, *inference.windows(known, whole)))
+        gpus = self.gpus or inference.gpus(known)[0]
+        whole = max(gpus, int(known.gpus.max(initial=0)))
+        return Situation(known, question, gpus, (*self.windows, *inference.windows(known, whole)))
 
     def rng(self, question: Question) -> np.random.Generator:
         """The random stream of a question, which depends on nothing but the seed and the question."""
         instant = f"{question.at_s + self.log.origin_s:.3f}"
-        return stream(self.seed, "wait-time", instant, question.nodes, f"{question.requested_s:.3f}")
+        return stream(self.seed, "wait-time", instant, question.gpus, f"{question.requested_s:.3f}")
 
     def ask(self, rows: I64, said: Callable[[int], None] = lambda _: None) -> Asked:
         """Ask about jobs of the log at their submission.
@@ -278,11 +294,13 @@ class Forecaster:
         requested_s = float(log.requested_s[row])
         if np.isnan(requested_s):
             requested_s = float(log.of(slice(row + 1)).request_s(longest_s=_DAY_S)[-1])
-        return Question(float(log.submit_s[row]), int(log.gpus[row]), requested_s)
+        code = int(log.partition.codes[row])
+        partition = log.partition.names[code] if code >= 0 else ""
+        return Question(float(log.submit_s[row]), int(log.gpus[row]), requested_s, partition)
 
-    def rows_like(self, at_s: float, nodes: int) -> I64:
-        """The jobs of a pool that were submitted before an instant and since the log is complete."""
-        rows = self._jobs(at_s, nodes)
+    def rows_like(self, question: Question) -> I64:
+        """The jobs of the pool of one that were submitted before its instant and since the log is complete."""
+        rows, at_s = self._jobs(question), question.at_s
         submit_s = self.log.submit_s[rows]
         return rows[(submit_s >= self._day(at_s)[1]) & (submit_s <= at_s)]
 
@@ -300,7 +318,7 @@ def class_history(known: History, question: Question) -> F64:
     started = np.flatnonzero(known.started & (known.submit_s >= known.complete_from_s))
     started = started[np.argsort(known.start_s[started], kind="stable")]
     nodes, requested_s = known.gpus[started], known.requested_s[started]
-    ours = np.array([question.nodes]), np.array([question.requested_s])
+    ours = np.array([question.gpus]), np.array([question.requested_s])
     for alike in (
         class_of(nodes, requested_s) == class_of(*ours),
         request_class(requested_s) == request_class(ours[1]),
@@ -323,7 +341,7 @@ def answers(forecaster: Forecaster, rows: I64, asked: Asked, which: I64) -> F64:
     quantiles = np.full((len(which), len(LEVELS)), np.nan)
     for k, number in enumerate(which.tolist()):
         question = forecaster.question_of(int(rows[number]))
-        known = forecaster.known(question.at_s, question.nodes, int(rows[number]))
+        known = forecaster.known(question, int(rows[number]))
         history = class_history(known, question)
         middle, spread = float(asked.middle[number]), float(asked.spread[number])
         forecast = calibrated(asked, number, question.at_s, middle, spread, history)

@@ -50,13 +50,15 @@ class Question:
     Parameters
     ----------
     at_s : the instant, on the history's clock.
-    nodes : that it asks for.
+    gpus : that it asks for, in the unit of the log.
     requested_s : its time limit.
+    partition : that it is submitted to (default: not said).
     """
 
     at_s: float
-    nodes: int
+    gpus: int
     requested_s: float
+    partition: str = ""
 
 
 class Situation:
@@ -66,11 +68,11 @@ class Situation:
     ----------
     known : the jobs of the pool, as of the instant.
     question : about one more job, submitted at that instant.
-    nodes : of the pool.
+    gpus : of the pool.
     windows : maintenance; what has not been announced is not used.
     """
 
-    def __init__(self, known: History, question: Question, nodes: int, windows: Sequence[Window]) -> None:
+    def __init__(self, known: History, question: Question, gpus: int, windows: Sequence[Window]) -> None:
         now_s = question.at_s
         self.question, self.known = question, known
         self.windows = [w for w in windows if w.announced_s <= now_s < w.to_s]
@@ -87,17 +89,17 @@ class Situation:
         unknown = np.isnan(ran_s)
         ran_s[unknown] = self._ratios.middle(requested_s[past[unknown]]) * requested_s[past[unknown]]
         held = int(known.gpus[running].sum())
-        self.free_nodes = max(nodes - held, 0)
+        self.free_gpus = max(gpus - held, 0)
         self.queue = kernel.Queue(
             now_s=np.array([now_s]),
-            nodes=np.array([max(nodes, held, question.nodes)], np.int64),
-            running_nodes=known.gpus[running],
+            gpus=np.array([max(gpus, held, question.gpus)], np.int64),
+            running_gpus=known.gpus[running],
             running_start_s=known.start_s[running],
             running_request_s=requested_s[running],
-            waiting_nodes=np.append(known.gpus[waiting], np.int64(question.nodes)),
+            waiting_gpus=np.append(known.gpus[waiting], np.int64(question.gpus)),
             waiting_submit_s=np.append(known.submit_s[waiting], now_s),
             waiting_request_s=np.append(requested_s[waiting], max(question.requested_s, 1.0)),
-            past_nodes=known.gpus[past],
+            past_gpus=known.gpus[past],
             past_submit_s=known.submit_s[past],
             past_request_s=requested_s[past],
             past_work_s=ran_s,
@@ -107,10 +109,10 @@ class Situation:
         """Run times, later arrivals and who is kept back, so many times."""
         queue, now_s = self.queue, self.question.at_s
         elapsed = (now_s - queue.running_start_s) / queue.running_request_s
-        running = rng.random((draws, len(queue.running_nodes)))
+        running = rng.random((draws, len(queue.running_gpus)))
         ratio = self._ratios.draw(queue.running_request_s, elapsed, running)
         end_s = queue.running_start_s + ratio * queue.running_request_s
-        waiting = rng.random((draws, len(queue.waiting_nodes)))
+        waiting = rng.random((draws, len(queue.waiting_gpus)))
         work_s = self._ratios.draw(queue.waiting_request_s, np.zeros(waiting.shape[1]), waiting)
         work_s = np.maximum(work_s * queue.waiting_request_s, 1.0)
         back = np.append(self.kept_back, False) & (rng.random(waiting.shape) < 0.5)
@@ -149,9 +151,9 @@ class Situation:
         """Arrays for the queue to work in, reused by all draws."""
         queue, now_s = self.queue, self.question.at_s
         coming = (draws.block_last - draws.block_first).sum(axis=1).max(initial=0)
-        jobs = len(queue.running_nodes) + len(queue.waiting_nodes) + min(int(coming), _MOST_ARRIVALS)
+        jobs = len(queue.running_gpus) + len(queue.waiting_gpus) + min(int(coming), _MOST_ARRIVALS)
         marks = {now_s, *(at_s for w in windows for at_s in (w.from_s, w.to_s) if at_s > now_s)}
-        announced = [replace(w, gpus=w.gpus or int(queue.nodes[0]), announced_s=now_s) for w in windows]
+        announced = [replace(w, gpus=w.gpus or int(queue.gpus[0]), announced_s=now_s) for w in windows]
         start_s, end_s, withheld_s = np.empty((3, jobs))
         begun = kernel.Begun(start_s, end_s, withheld_s, np.arange(jobs), np.full(1, jobs))
         return blank_backfill(jobs, jobs + 1, np.ones(1, np.int64), announced, sorted(marks), 0), begun

@@ -1,6 +1,6 @@
 """A snapshot of a Slurm queue, as `squeue` prints it, on top of a log of what came before.
 
-    squeue -a -r -o "%i|%u|%P|%D|%l|%T|%V|%S|%M"
+    squeue -a -r -o "%i|%u|%P|%D|%b|%l|%T|%V|%S|%M"
 
 The columns are known by their headers, so more of them and another order do no harm. Jobs that neither run nor wait
 (completing, suspended) hold their nodes like running ones.
@@ -8,6 +8,7 @@ The columns are known by their headers, so more of them and another order do no 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -22,10 +23,10 @@ from forerun.core.errors import Problem, TraceError
 from forerun.core.regular import read_regular, unreadable
 from forerun.core.trace.repair import shown
 from forerun.core.trace.rows import TEXT, parse_instant
-from forerun.site.history import History, Names
+from forerun.site.history import History, Names, Unit
 
 #: the command whose output is read
-COMMAND: Final = 'squeue -a -r -o "%i|%u|%P|%D|%l|%T|%V|%S|%M"'
+COMMAND: Final = 'squeue -a -r -o "%i|%u|%P|%D|%b|%l|%T|%V|%S|%M"'
 #: our name of each column, by its header in squeue
 HEADERS: Final[Mapping[str, str]] = {
     "JOBID": "job_id",
@@ -38,6 +39,9 @@ HEADERS: Final[Mapping[str, str]] = {
     "START_TIME": "start_s",
     "TIME": "elapsed_s",
 }
+#: GPUs of each node, where jobs share nodes
+_TRES: Final = "TRES_PER_NODE"
+_GPUS: Final = re.compile(r"(?:^|,)(?:gres[:/])?gpu(?::[A-Za-z][^:,=()]*)?(?:[:=]([0-9]{1,6}))?(?=[(,]|$)")
 _MOST_BYTES: Final = 256 * 1024 * 1024
 _MOST_PROBLEMS: Final = 20
 
@@ -49,7 +53,7 @@ class Entry:
     Parameters
     ----------
     job_id, user, partition : as printed.
-    nodes : that it holds or asks for.
+    nodes, gpus : that it holds or asks for; no GPUs: none, or not known.
     requested_s : its time limit; nan: none.
     submit_s, start_s : instants; start nan: it waits.
     elapsed_s : how long it has run.
@@ -59,6 +63,7 @@ class Entry:
     user: str
     partition: str
     nodes: int
+    gpus: int
     requested_s: float
     submit_s: float
     start_s: float
@@ -138,6 +143,7 @@ def _entry(cells: Mapping[str, str], place: ZoneInfo) -> Entry:
         cells["user"],
         cells["partition"],
         int(nodes),
+        int(nodes) * sum(int(found[1] or 1) for found in _GPUS.finditer(cells.get(_TRES, ""))),
         requested_s,
         submit_s,
         start_s,
@@ -170,6 +176,7 @@ def with_snapshot(log: History | None, entries: tuple[Entry, ...], at_s: float, 
     """The history as of a snapshot: jobs of the log that had ended by then, and those of the snapshot.
 
     What became of jobs that run or wait at the end of the log and are not in the snapshot is not known; they are left out.
+    Where GPUs count, so are those of the snapshot without any.
 
     Parameters
     ----------
@@ -177,7 +184,12 @@ def with_snapshot(log: History | None, entries: tuple[Entry, ...], at_s: float, 
     entries : the snapshot.
     at_s : when it was taken, in seconds since 1970.
     source : its name.
+
+    Raises TraceError for a snapshot without GPUs on top of a log that counts them.
     """
+    unit: Unit = log.unit if log is not None else "GPUs" if any(one.gpus for one in entries) else "nodes"
+    if unit == "GPUs" and not (entries := tuple(one for one in entries if one.gpus)):
+        raise TraceError.at(source, f"has no GPUs of jobs, which the log counts; print it with {COMMAND}")
     origin_s = log.origin_s if log is not None else min(one.submit_s for one in entries)
     none = Names.of([""] * len(entries))
     submit_s = np.array([one.submit_s for one in entries]) - origin_s
@@ -187,7 +199,7 @@ def with_snapshot(log: History | None, entries: tuple[Entry, ...], at_s: float, 
         eligible_s=submit_s.copy(),
         start_s=np.array([one.start_s for one in entries]) - origin_s,
         end_s=np.full(len(entries), np.nan),
-        gpus=np.array([one.nodes for one in entries], np.int64),
+        gpus=np.array([one.nodes if unit == "nodes" else one.gpus for one in entries], np.int64),
         nodes=np.array([one.nodes for one in entries], np.int64),
         exclusive=np.zeros(len(entries), np.bool_),
         requested_s=np.array([one.requested_s for one in entries]),
@@ -205,6 +217,7 @@ def with_snapshot(log: History | None, entries: tuple[Entry, ...], at_s: float, 
         complete_from_s=at_s - origin_s,
         complete_until_s=at_s - origin_s,
         given=("selection", "complete_from_s", "complete_until_s"),
+        unit=unit,
         source=source,
     )
     if log is None:
