@@ -23,6 +23,9 @@ from forerun.cluster.engine.run import run_rules
 from forerun.cluster.inputs.arrays import NO_DEADLINE_S, ThroughputTable
 from forerun.cluster.inputs.files import jobs_of, read_cluster, read_jobs, read_profile
 from forerun.cluster.inputs.setting import Setting
+from forerun.cluster.policy import Policy
+from forerun.cluster.summary.causes import Decided
+from forerun.cluster.summary.waits import stretches_of, waits_of
 from forerun.cluster.testing import Scene
 from forerun.replication.elasticflow.engine import Compat
 
@@ -43,6 +46,11 @@ def switched(setting: Setting, corrected: Iterable[str]) -> Switched:
     """A setting with switches."""
     parts = {field.name: getattr(setting, field.name) for field in fields(Setting)}
     return Switched(**parts, corrected=frozenset(corrected))
+
+
+def waited(record: Record, policy: Policy, terms: Terms | None = None) -> dict[str, Any]:
+    """Seconds that each job of a run waited, by cause."""
+    return waits_of(record, stretches_of(record), Decided.by(policy, terms or Terms())).by_cause()
 
 
 def shared_or_skip() -> None:

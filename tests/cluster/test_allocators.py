@@ -39,7 +39,7 @@ from forerun.core.scenarios import load, loads
 from forerun.core.trace.repair import RepairLog
 
 from ..conftest import cases
-from .conftest import rules_of
+from .conftest import rules_of, waited
 
 RIGID = (Fifo(), Sjf(), Srtf(), EdfRigid())
 PROFILE = analytic([("a", 64), ("b", 32)], "balanced", levels=(1, 2, 4, 8))
@@ -135,14 +135,7 @@ def assert_laws(record: Record) -> None:
     stretches = stretches_of(record)
     waits = waits_of(record, stretches)
     ledger_of(record, stretches, waits).check()
-    for cause in (
-        waits.capacity,
-        waits.fragmentation,
-        waits.policy,
-        waits.quota,
-        waits.reconfiguration,
-        waits.running,
-    ):
+    for cause in (*waits.by_cause().values(), waits.running):
         assert (cause >= -1e-6).all()
     whole = np.where(ended, record.end_s - setting.jobs.submit_s, 0.0)
     np.testing.assert_allclose(waits.total()[ended], whole[ended], atol=1e-6)
@@ -300,8 +293,7 @@ def test_a_job_waits_for_one_node_though_enough_gpus_are_free():
     setting = Setting(jobs([0, 0, 10], [100, 200, 50], [3, 3, 2]), cluster_of(), None, 60)
     spread = play(Fifo(), setting, Terms(placement="first-fit"))
     assert spread.first_start_s.tolist() == [0, 0, 100]
-    waits = waits_of(spread, stretches_of(spread))
-    assert waits.fragmentation.tolist() == [0, 0, 90]
+    assert waited(spread, Fifo(), Terms(placement="first-fit"))["fragmentation"].tolist() == [0, 0, 90]
     together = play(Fifo(), setting, Terms(placement="consolidated", penalty=(1.0, 1.0, 0.5)))
     assert together.first_start_s[2] == 10 and together.end_s[2] == pytest.approx(110.0)
 
@@ -312,8 +304,8 @@ def test_quotas_bind_and_idle_gpus_can_be_borrowed():
     )
     hard = play(FifoBackfill(), setting, Terms(quota=np.array([4, 4, 0])))
     assert hard.first_start_s.tolist() == [0, 100, 5]
-    # the quota keeps job 1 waiting while four GPUs are free; from 5 to 45 s they are not
-    assert waits_of(hard, stretches_of(hard)).quota[1] == pytest.approx(60.0)
+    # also from 5 to 45 s, when no GPU is free
+    assert waited(hard, FifoBackfill(), Terms(quota=np.array([4, 4, 0])))["limit"][1] == pytest.approx(100.0)
     lent = play(Las(round_s=5.0), setting, Terms(quota=np.array([4, 4, 1])))
     assert lent.first_start_s.tolist() == [0, 0, 5]
 

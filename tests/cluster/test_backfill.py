@@ -35,6 +35,7 @@ from forerun.core.errors import TraceError
 from forerun.core.scenarios import load
 
 from ..conftest import cases
+from .conftest import waited
 
 CASES = cases(0)
 POLICIES: tuple[BackfillPolicy, ...] = (
@@ -537,7 +538,7 @@ def test_jobs_wait_for_whole_nodes_where_they_are_placed() -> None:
         record = Record(made)
         run_rules(rules_for(policy, made, record, Terms(placement="first-fit"), 0))
         assert record.first_start_s.tolist() == [0, 0, 0, 0, 100]
-        assert record.fragmentation_s[4] == 90
+        assert waited(record, policy, Terms(placement="first-fit"))["fragmentation"][4] == 90
 
 
 def test_a_quota_keeps_a_job_waiting_and_promises_it_nothing() -> None:
@@ -547,7 +548,7 @@ def test_a_quota_keeps_a_job_waiting_and_promises_it_nothing() -> None:
         record = Record(made)
         run_rules(rules_for(policy, made, record, Terms(quota=np.array([2, 4, 0])), 0))
         assert record.first_start_s.tolist() == [0, 100, 2]
-        assert record.quota_s[1] == 99 - 10  # while bob runs no GPU is free
+        assert waited(record, policy, Terms(quota=np.array([2, 4, 0])))["limit"][1] == 99
 
 
 def test_an_order_of_ones_own_decides_through_a_view() -> None:

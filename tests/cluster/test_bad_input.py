@@ -391,7 +391,7 @@ def test_quotas_are_of_users_or_of_partitions(
     assert starts["14"] - starts["11"] == 7200 and starts["13"] == 120, "one of bob's jobs at a time"
     per_vc = ["quota={gpus: {fast: 8}, default: 64, per: vc}"]
     jobs = forerun.simulate(forerun.load("s.yaml", per_vc)).tables["jobs"]
-    assert set(jobs["user"]) == {"gpu", "fast"} and (jobs["wait_quota_s"] == 0).all()
+    assert set(jobs["user"]) == {"gpu", "fast"} and (jobs["wait_limit_s"] == 0).all()
     for quota, told in (
         (
             "{gpus: {bop: 4}}",

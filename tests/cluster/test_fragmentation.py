@@ -26,7 +26,7 @@ from forerun.core.errors import ScenarioError
 from forerun.core.scenarios import load
 
 from ..conftest import cases
-from .conftest import SHARED, shared_or_skip
+from .conftest import SHARED, shared_or_skip, waited
 
 #: worlds by policy and placement; FORERUN_CASES asks for more
 WORLDS = max(6, cases(0, 2000) // 4)
@@ -105,7 +105,7 @@ def test_whoever_has_gpus_comes_first_in_the_order(policy: PriorityPolicy, place
 
         run_rules(rules, [look])
         assert (rules.record.end_s >= 0).all()
-        spread_s += float(rules.record.fragmentation_s.sum())
+        spread_s += float(waited(rules.record, policy, rules.terms)["fragmentation"].sum())
     assert spread_s > 0 or placement == "consolidated"  # which takes what is free, wherever it is
 
 
@@ -119,7 +119,7 @@ def test_no_promise_moves_back(placement: str) -> None:
             run_rules(rules)
             for job, promised_s in watched.promised.items():
                 assert rules.record.first_start_s[job] <= promised_s, f"world {number}, job {job}"
-            spread_s += float(rules.record.fragmentation_s.sum())
+            spread_s += float(waited(rules.record, policy, rules.terms)["fragmentation"].sum())
     assert spread_s > 0 or placement == "consolidated"  # which takes what is free, wherever it is
 
 
@@ -215,10 +215,11 @@ def test_a_job_that_fragmentation_blocks_waits_as_under_slurm(trace: str, policy
         FRAG if trace == "frag" else FRAG3, Cluster.uniform(1, 2 if trace == "frag" else 3, 8), None, 60
     )
     record = Record(made)
-    run_rules(rules_for(schedulers().get(policy)(), made, record, Terms(placement="first-fit"), 0))
+    asked, terms = schedulers().get(policy)(), Terms(placement="first-fit")
+    run_rules(rules_for(asked, made, record, terms, 0))
     expected = BY_SLURM[trace, policy]
     assert record.first_start_s.tolist()[: len(expected)] == expected
-    assert record.fragmentation_s[2 if trace == "frag" else 3] > 0
+    assert waited(record, asked, terms)["fragmentation"][2 if trace == "frag" else 3] > 0
     shared_or_skip()
     name = f"{trace}-{'bi' if policy == 'fifo' else 'bf'}{2 if trace == 'frag' else 3}.tsv"
     lines = (SHARED / "golden" / "slurm" / name).read_text().splitlines()[1:]

@@ -217,7 +217,7 @@ def test_what_was_recorded_changes_no_simulated_number(seed: int, tmp_path: Path
     ]
     one, two = (simulated(jobs, tmp_path, "easy") for jobs in (past, other))
     assert history(one) != history(two)
-    said = ("history", "recorded", "caution", "first_difference")
+    said = ("history", "recorded", "caution", "first_difference", "causes")
     assert [
         {name: value for name, value in run.summary.items() if not name.startswith(said)} for run in (one,)
     ] == [{name: value for name, value in run.summary.items() if not name.startswith(said)} for run in (two,)]
@@ -308,7 +308,7 @@ def test_groups_add_up_to_all_jobs_and_hours_are_those_of_the_log(seed: int, tmp
             assert one["wait_mean_s"] == pytest.approx(jobs["wait_s"][mine].mean())
             assert one["slowdown_mean"] >= 1
     assert run.summary["wait_mean_s"] == pytest.approx((jobs["first_start_s"] - jobs["submit_s"]).mean())
-    assert list(run.lead) == ["history", "by_partition"]
+    assert list(run.lead) == ["history", "by_partition", "causes"]
     submitted = jobs["submitted"].tolist()
     first = datetime.fromtimestamp(ORIGIN_S + min(job.submit_s for job in half), UTC)
     assert submitted[0] == f"{first:%Y-%m-%dT%H:%M:%S}"

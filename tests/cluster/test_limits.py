@@ -30,6 +30,7 @@ from forerun.core.scenario.spec import content_id
 from forerun.core.scenarios import load
 
 from ..conftest import cases
+from .conftest import waited
 
 Columns = Mapping[LimitColumn, Sequence[str]]
 POLICIES: tuple[Policy, ...] = (
@@ -296,14 +297,17 @@ def test_a_wide_job_of_a_partition_is_promised_its_start() -> None:
         "user": [""] * 4, "account": [""] * 4, "qos": [""] * 4, "partition": ["p", "p", "p", ""],
     }  # fmt: skip
     whole = Cluster((NodeGroup("all", 1, 8),))
-    # from 3 to 100 s, where the third runs beside it, three GPUs are free: what then is missing is GPUs
-    for planned, starts, quota_s in ((True, [0, 100, 150, 3], 99), (False, [0, 202, 2, 3], 201 - 97)):
+    # the nodes of a partition are in use; any other limit is one
+    for planned, starts, cause in (
+        (True, [0, 100, 150, 3], "nodes_in_use"),
+        (False, [0, 202, 2, 3], "limit"),
+    ):
         rule = LimitRule("p", {"partition": frozenset({"p"})}, gpus=4, planned=planned)
         limits = resolved([rule], {}, columns, ("",))
         for policy in (Easy(), Conservative()):
             record, _ = played(Setting(jobs, whole, None, 60, limits=limits), policy)
             assert record.first_start_s.tolist() == starts, (policy, planned)
-            assert record.quota_s[1] == quota_s
+            assert waited(record, policy)[cause][1] == starts[1] - 1
 
 
 LOG = "job_id,submit_s,gpus,duration_s,requested_s,user,account,qos,vc\n" + "".join(
@@ -328,7 +332,7 @@ def scenario(folder: Path, limits: str, policy: str = "easy") -> Path:
 def test_a_scenario_limits_users(tmp_path: Path, policy: str) -> None:
     result = forerun.simulate(load(scenario(tmp_path, "limits: [{per: [user], jobs: 1}]\n", policy)))
     assert result.tables["jobs"]["first_start_s"].tolist() == [0, 100, 2]
-    assert result.tables["jobs"]["wait_quota_s"].tolist() == [0, 99, 0]
+    assert result.tables["jobs"]["wait_limit_s"].tolist() == [0, 99, 0]
     result = forerun.simulate(load(scenario(tmp_path, "limits: [{qos: [short], gpus: 4}]\n", policy)))
     assert result.tables["jobs"]["first_start_s"].tolist() == [0, 1, 100]
 

@@ -24,7 +24,9 @@ def figures(run: Result | SavedRun) -> tuple[Figure, ...]:
     """
     events, jobs, allocations = run.tables["events"], run.tables["jobs"], run.tables["allocations"]
     gpus = float(run.summary["gpus"])
-    made = [_gpus_over_time(events, gpus), *_job_counts(events), _waits(jobs)]
+    made = [_gpus_over_time(events, gpus), *_job_counts(events), _waits(jobs, "gpus")]
+    if "partition" in jobs.columns and len(set(jobs["partition"].tolist())) > 1:
+        made.append(_waits(jobs, "partition"))
     if "submitted" in jobs.columns and any(jobs["submitted"].tolist()):
         made.append(_by_hour(jobs))
     if np.isfinite(jobs["end_s"]).any():
@@ -123,24 +125,30 @@ def _completion(jobs: Table) -> Figure:
     )
 
 
-def _waits(jobs: Table) -> Figure:
-    causes = ("admission", "capacity", "fragmentation", "policy", "quota", "reconfiguration")
-    sizes = np.unique(jobs["gpus"])
+def _waits(jobs: Table, by: str) -> Figure:
+    """What jobs waited for, by size or partition; columns of runs that are kept since before have other causes."""
+    causes = [name for name in jobs.columns if name.startswith("wait_") and name != "wait_s"]
+    groups = sorted(set(jobs[by].tolist()))
+    means = {
+        (group, name): float(np.mean(jobs[name][jobs[by] == group])) for group in groups for name in causes
+    }
+    shown = [name for name in causes if any(means[group, name] for group in groups)] or causes[:1]
     rows = [
-        (str(size), cause, float(np.mean(jobs[f"wait_{cause}_s"][jobs["gpus"] == size])))
-        for size in sizes
-        for cause in causes
+        (str(group) or "none", name[5:-2].replace("_", " "), means[group, name])
+        for group in groups
+        for name in shown
     ]
-    size, cause, mean = zip(*rows, strict=True)
+    group, cause, mean = zip(*rows, strict=True)
+    sizes = by == "gpus"
     return Figure.of(
         "stacked_bar",
-        "waits",
-        "What jobs waited for",
-        {"gpus": size, "mean_s": mean, "cause": cause},
-        x=Axis("gpus", "GPUs requested"),
+        "waits" if sizes else "waits-by-partition",
+        "What jobs waited for" if sizes else "What jobs of each partition waited for",
+        {by: group, "mean_s": mean, "cause": cause},
+        x=Axis(by, "GPUs requested" if sizes else "partition"),
         y=Axis("mean_s", "mean wait", "s"),
         series="cause",
-        caption="Mean wait of the jobs of each size, by cause.",
+        caption=f"Mean wait of the jobs of each {'size' if sizes else 'partition'}, by cause.",
     )
 
 

@@ -33,7 +33,8 @@ from forerun.cluster.inputs.throughput import analytic
 from forerun.cluster.policy import Policy, Schedule
 from forerun.cluster.summary.gpus import nodes_of
 from forerun.cluster.summary.ledgers import ledger_of
-from forerun.cluster.summary.waits import Stretches, stretches_of, waits_of
+from forerun.cluster.summary.spans import Stretches
+from forerun.cluster.summary.waits import stretches_of, waits_of
 from forerun.core.rng import stream
 from forerun.core.testing import written_and_read
 

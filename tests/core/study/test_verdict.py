@@ -134,7 +134,7 @@ def test_a_policy_that_refuses_jobs_does_not_win_by_the_mean_of_the_others(
 
 def test_what_each_domain_leaves_out() -> None:
     assert left_out("cluster", "jct_p99_s", {"jobs": 9, "refused_jobs": 2, "unfinished_jobs": 1})[0] == 3
-    assert left_out("cluster", "wait_capacity_mean_s", {"jobs": 9, "refused_jobs": 2})[0] == 2
+    assert left_out("cluster", "wait_limit_mean_s", {"jobs": 9, "refused_jobs": 2})[0] == 2
     assert left_out("cluster", "deadline_ratio", {"jobs": 9, "refused_jobs": 2})[0] == 0
     assert left_out("serving", "latency_p99_ms", {"refused": 4}) == (4.0, "4 requests refused")
     assert left_out("serving", "attainment", {"refused": 4})[0] == 0

@@ -23,16 +23,14 @@ import forerun
 from forerun.core.errors import ForerunError
 
 from .export import write
+from .past import NAMES
 from .scheduler import Attempt, Rules, World, run, with_node
 from .seen import seen
 from .sites import Site, draw
 
 CYCLE_S = 34
-#: the product's causes that the reference's are
-_CAUSE = {
-    "limit": "quota", "type": "capacity", "nodes in use": "capacity", "maintenance": "capacity", "failed nodes": "capacity",
-    "fragmentation": "fragmentation", "promised to others": "policy", "order": "policy",
-}  # fmt: skip
+#: the product's causes of waiting since a job is eligible, by what the reference calls them
+_CAUSE = {cause: name for cause, name in NAMES.items() if cause not in ("not eligible", "held")}
 FILES = ("qos.txt", "assoc.txt", "partitions.txt", "res.txt", "events.txt")
 
 
@@ -103,7 +101,7 @@ def ask(site: Site, folder: Path, *, policy: str = "easy", files: Sequence[str] 
             continue
         break
     names = [str(name) for name in jobs["job"]]
-    causes = ("capacity", "fragmentation", "policy", "quota")
+    causes = tuple(_CAUSE.values())
     waited = {cause: jobs[f"wait_{cause}_s"] for cause in causes}
     return Answer(
         dict(zip(names, (jobs["first_start_s"] - jobs["submit_s"]).tolist(), strict=True)),

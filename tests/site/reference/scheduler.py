@@ -26,12 +26,13 @@ promised nothing. A node that has failed takes part again when it is back, which
 `requeue_delay_s` later, and do all their work again. **Maintenance** is known from `known_s` on: nobody starts on its nodes
 who would run into it by the request; who is there already goes on. **Cancelled** jobs leave if they wait then.
 
-**Not eligible** is a job before its `begin_s`, before the ends of jobs that it waits for, within the delay after a failure,
-and while `array_limit` tasks of its array run. **Held** is one within its hold. Its age counts from the first second at
-which nothing of that but the array's limit was in the way.
+**Not eligible** is a job before its `begin_s`, before the ends of jobs that it waits for, and within the delay after a
+failure. **Held** is one within its hold. Its age counts from the first second at
+which nothing of that was in the way.
 
 **Limits** count the GPUs that jobs have, and those that one more asks for. Of several limits of one kind, those of the least
-rank apply (partition's QOS, job's QOS, user, accounts); a job counts against all of them.
+rank apply (partition's QOS, job's QOS, user, accounts); a job counts against all of them. So many tasks of an array run at
+once as its limit says.
 
 **Causes.** Each stretch between two passes is a waiting job's cause as of the pass at its beginning: the first test that
 fails, in the order of `CAUSES`.
@@ -290,7 +291,7 @@ class Book:
             (sum(gpus for begin_s, end_s, gpus in there if begin_s <= at_s < end_s) for at_s in begins),
             default=0,
         )
-        return self.size[node] - most
+        return max(self.size[node] - most, 0)  # who runs into maintenance has what it takes
 
     def ends(self, after_s: int) -> list[int]:
         """The instants at which GPUs become free."""
@@ -458,8 +459,9 @@ class Reference:
         self.cause = {}
         for attempt in self.waiting:
             job = attempt.job
-            why = early.get(id(attempt)) or ("not eligible" if self._array_is_full(job) else "")
-            limit = "" if why else self._limit_on(job)
+            why = early.get(id(attempt), "")
+            array = f"array {job.array}" if self._array_is_full(job) else ""
+            limit = "" if why else self._limit_on(job) or array
             shape = (
                 why,
                 limit,

@@ -15,7 +15,7 @@ import numpy as np
 
 from forerun.cluster.engine.kernels import allocator as ak
 from forerun.cluster.engine.kernels.placement import BUDDY
-from forerun.cluster.engine.record import MOST_PLACES, Record, runs_of
+from forerun.cluster.engine.record import Record
 from forerun.cluster.engine.rules import Column, ObservingRules, Progress, Step, longer
 from forerun.cluster.inputs.arrays import (
     BOOL,
@@ -89,8 +89,6 @@ class AllocatorRules(ObservingRules[float]):
     coming_s : the next arrival or end.
     wake_s : when the policy wants to decide again.
     idle_rounds, stuck_rounds, lull : decisions in a row without GPUs in use, without work, and without an arrival or end.
-    blocked, capped : jobs that wait because free GPUs are spread, or a quota is used up.
-    spread_free : free GPUs while jobs are blocked.
     undrawn : decisions whose changes of GPUs are not in the record yet: (end in the log, jobs waiting).
     """
 
@@ -132,9 +130,6 @@ class AllocatorRules(ObservingRules[float]):
         self.left_s = math.inf
         self.paused_s = 0.0
         self.lull = (0, 0.0, (-1, -1))
-        self.blocked: I64 = np.zeros(0, np.int64)
-        self.capped: I64 = np.zeros(0, np.int64)
-        self.spread_free = 0
         #: decisions whose changes of GPUs are not in the record yet: (end in the log, jobs waiting)
         self.undrawn: list[tuple[int, int]] = []
 
@@ -302,7 +297,6 @@ class AllocatorRules(ObservingRules[float]):
 
     def advance(self, now_s: float) -> None:
         """Play arrivals and ends up to now."""
-        self._count_blocked(now_s - self.now_s)
         if 2 * int(self.state.meta[ak.LOGGED]) > len(self.state.log_row):
             self.flush()  # what is left covers any end, stop and start until the next instant
         while True:
@@ -397,13 +391,6 @@ class AllocatorRules(ObservingRules[float]):
         for job, why in (answer.refused or {}).items():
             self._refuse(int(job), why, gpus, now_s)
         self.wake_s = min(answer.wake_s if answer.wake_s > now_s else math.inf, self._next_mark_s(now_s))
-        if view.quota is not None or view.limits is not None:
-            if len(view.over_quota) == view.count:
-                beyond |= view.over_quota == 1
-            self.capped = rows[beyond].copy()
-        blocked = ((self.unplaced[: view.count] == 1) | (view.spread == 1)) & ~beyond
-        self.blocked = rows[blocked & (state.i[ak.HELD, rows] == 0)].copy()
-        self.spread_free = int(state.type_free.sum()) if len(self.blocked) else 0
         waiting = int(np.count_nonzero(state.i[ak.STATE, rows] == ak.WAITING))
         self._name_places(now_s)
         if state.meta[ak.RUNNING]:
@@ -635,21 +622,22 @@ class AllocatorRules(ObservingRules[float]):
         self.paused_s = paused_s
 
     def _name_places(self, now_s: float) -> None:
-        """Which GPUs the jobs hold whose allocation just changed."""
+        """Which GPUs the jobs hold whose allocation just changed, or of which type they are."""
         state = self.state
-        if not len(state.owner) or len(self.record.places) > MOST_PLACES:
+        rows = np.unique(state.log_row[: state.meta[ak.LOGGED]])
+        rows = rows[state.i[ak.HELD, rows] > 0]
+        if not len(state.owner):
+            if len(self.types) > 1 and len(rows):
+                first = np.array([np.argmax(state.node_type == number) for number in state.i[ak.TYPE, rows]])
+                self.record.seat_all(
+                    np.full(len(rows), now_s), rows, state.node_first[first], state.i[ak.HELD, rows]
+                )
             return
-        for row in set(state.log_row[: state.meta[ak.LOGGED]].tolist()):
-            if held := int(state.i[ak.HELD, row]):
-                self.record.places[row, now_s] = runs_of(np.flatnonzero(state.owner == row))
-                if held == self.record.held[row]:
-                    self.record.moves.append((now_s, row, held))
-
-    def _count_blocked(self, elapsed_s: float) -> None:
-        """Seconds in which jobs waited because free GPUs were spread, or a quota was used up."""
-        self.record.fragmentation_s[self.blocked] += elapsed_s
-        self.record.quota_s[self.capped] += elapsed_s
-        self.record.fragmented_gpu_s += self.spread_free * elapsed_s
+        for row in rows.tolist():
+            held = int(state.i[ak.HELD, row])
+            self.record.seat(now_s, row, np.flatnonzero(state.owner == row))
+            if held == self.record.held[row]:
+                self.record.moves.append((now_s, row, held))
 
     def _decided(self, waiting: int) -> None:
         """A decision is over: its changes of GPUs, and those of ends before it, are events of their own."""

@@ -16,7 +16,7 @@ from forerun.cluster.engine.kernels import node_plan as npl
 from forerun.cluster.engine.kernels import node_queue as nq
 from forerun.cluster.engine.kernels import priority as qk
 from forerun.cluster.engine.priority import QueueRules
-from forerun.cluster.engine.record import MOST_PLACES, Record, runs_of
+from forerun.cluster.engine.record import Record
 from forerun.cluster.inputs.arrays import BOOL, F64, I64, Jobs
 from forerun.cluster.inputs.limits import Limits
 from forerun.cluster.inputs.reach import Entries, entries_of
@@ -154,7 +154,7 @@ def blank_queue(
         window_from=np.array([each.from_s for each in windows], np.float64),
         window_to=np.array([each.to_s for each in windows], np.float64),
         window_announced=np.array([each.announced_s for each in windows], np.float64),
-        window_nodes=words_of(np.array([_away(each, size) for each in windows]).reshape(-1, len(size))),
+        window_nodes=words_of(np.array([away(each, size) for each in windows]).reshape(-1, len(size))),
         marks=np.array(sorted(marks), np.float64),
         clock=fresh_clock(),
         meta=np.zeros(nq.PLACES, np.int64),
@@ -184,12 +184,12 @@ def limited(queue: nq.Queue, limits: Limits, rows: Sequence[int]) -> nq.Queue:
     return queue._replace(limits=nq.Limits(first, groups, limits.gpus, limits.jobs, used, used.copy()))
 
 
-def _away(window: Window, size: I64) -> BOOL:
+def away(window: Window, size: I64) -> BOOL:
     """bool[nodes]: the nodes that a window takes: those that it names, else the last ones with so many GPUs."""
-    away = np.zeros(len(size), np.bool_)
+    named = np.zeros(len(size), np.bool_)
     if window.nodes:
-        away[list(window.nodes)] = True
-        return away
+        named[list(window.nodes)] = True
+        return named
     behind = np.cumsum(size[::-1])[::-1] - size
     return behind < window.gpus
 
@@ -255,7 +255,7 @@ class NodeQueueRules(QueueRules):
         )
         if setting.limits is not None:
             queue = limited(queue, setting.limits, range(len(jobs)))
-        self.terms, self.shares = terms, None
+        self.terms, self.shares, record.names_gpus = terms, None, True
         if isinstance(order, ShortestRequest):
             queue.ranks.fixed[:] = -jobs.request_s[entries.job]
         elif isinstance(order, Multifactor):
@@ -299,32 +299,15 @@ class NodeQueueRules(QueueRules):
                 return next_s
 
     def _take_log(self) -> None:
-        """Hand changes to the record, with the GPUs of those who start, as far as it draws them."""
-        meta = self.queue.meta
-        if len(self.record.places) <= MOST_PLACES:
-            self._place(int(meta[qk.LOGGED]))
-        meta[nq.SEATED] = 0
-        super()._take_log()
-
-    def _place(self, count: int) -> None:
-        """Name the GPUs of jobs that start."""
+        """Hand changes to the record, with the GPUs of those who start."""
         queue = self.queue
-        events = int(queue.meta[qk.EVENTS])
-        times_s = np.repeat(queue.event_time[:events], np.diff(queue.event_first[: events + 1])).tolist()
-        seats = np.append(queue.log_seats[:count], queue.meta[nq.SEATED]).tolist()
-        rows, gpus = queue.log_row[:count].tolist(), queue.log_gpus[:count].tolist()
-        for at, (row, given) in enumerate(zip(rows, gpus, strict=True)):
-            if not given:
-                self.owner[self.owner == row] = -1
-                continue
-            mine: list[int] = []
-            for node in queue.log_node[seats[at] : seats[at + 1]].tolist():
-                begin, end = int(self.first_gpu[node]), int(self.first_gpu[node + 1])
-                each = int(queue.nodes.each[row])
-                free = begin + np.flatnonzero(self.owner[begin:end] < 0)
-                mine += (free if each == npl.WHOLE else free[: min(each, given - len(mine))]).tolist()
-            self.owner[mine] = row
-            self.record.places[row, times_s[at]] = runs_of(np.array(mine, np.int64))
+        most = int(queue.log_gpus[: queue.meta[qk.LOGGED]].sum()) + len(self.owner)
+        row, event, first, count = np.zeros((4, most), np.int64)
+        runs = int(nq.name_gpus(queue, self.first_gpu, self.owner, row, event, first, count))
+        times_s = queue.event_time[event[:runs]]
+        self.record.seat_all(times_s, row[:runs].copy(), first[:runs].copy(), count[:runs].copy())
+        queue.meta[nq.SEATED] = 0
+        super()._take_log()
 
 
 def decided(view: View, terms: nq.Terms, waiting: I64, fresh: BOOL, clock: F64, *, ended: bool) -> Allocation:

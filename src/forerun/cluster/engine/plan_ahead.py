@@ -15,7 +15,7 @@ import numpy as np
 
 from forerun.cluster.engine.kernels import plan_state as mk
 from forerun.cluster.engine.kernels.planner import Grid
-from forerun.cluster.engine.record import MOST_PLACES, Record, runs_of
+from forerun.cluster.engine.record import Record
 from forerun.cluster.engine.rules import Column, Progress, Step, WholeSecondRules, longer, whole_s
 from forerun.cluster.engine.seats import Seats
 from forerun.cluster.inputs.arrays import BOOL, F64, I64, NEVER_S, NO_DEADLINE_S, ThroughputTable
@@ -504,8 +504,8 @@ class PlanAheadRules(WholeSecondRules):
         record.spread_rows.update(wide)
         record.most_nodes = max([record.most_nodes, *(seats.nodes(row) for row in wide)])
         for row, gpus in seats.of.items():
-            if gpus is not before.get(row) and len(record.places) <= MOST_PLACES:
-                record.places[row, now_s] = runs_of(gpus)
+            if gpus is not before.get(row):
+                record.seat(now_s, row, gpus)
         record.moves += [(now_s, row, len(seats.of[row])) for row in sorted(self.moved)]
 
     def settle(self, seats: Seats, wanted: Mapping[int, int], now_s: int) -> frozenset[int]:

@@ -5,15 +5,10 @@ Rules write it while they run; the summary reads it.
 
 from __future__ import annotations
 
-from typing import Final
-
 import numpy as np
 
 from forerun.cluster.inputs.arrays import BOOL, F64, I8, I64, NO_DEADLINE_S
 from forerun.cluster.inputs.setting import Setting
-
-#: stretches whose GPUs are remembered, for the drawing
-MOST_PLACES: Final = 60_000
 
 
 class Record:
@@ -36,13 +31,10 @@ class Record:
     useful_gpu_s : GPU time in which it worked (nan: all its GPU time less that of `overhead_s`).
     worked_s : seconds in which it worked (nan: the same share of the seconds on GPUs).
     overhead_s : seconds on GPUs in which it did not.
-    fragmentation_s, quota_s : seconds it waited for that reason.
     preempts, resumes, restarts : how often.
     accepted : jobs in time by the schedule's own rule.
-    places : the GPUs of a stretch of constant allocation, as runs (first, count), by (row, start), where the placement names
-        them.
+    names_gpus : whether `seats` has the very GPUs of jobs; else only their type, as the first GPU that is of it.
     moves : stretches that begin without a change of the count: (instant, row, GPUs).
-    fragmented_gpu_s : GPU time free but too spread for a waiting job.
     spread_gpu_s, spread_rows, most_nodes : GPU time of jobs on more nodes than they need, these jobs, and the most nodes of
         one of them.
     overrun_rows : jobs so far behind their plans that no plan was in time any more.
@@ -70,11 +62,8 @@ class Record:
         self.worked_s: F64 = np.full(count, np.nan)
         self.overhead_s: F64 = np.zeros(count)
         self.judged_s: F64 = np.full(count, np.nan)
-        self.places: dict[tuple[int, float], list[tuple[int, int]]] = {}
+        self.names_gpus = False
         self.moves: list[tuple[float, int, int]] = []
-        self.fragmentation_s: F64 = np.zeros(count)
-        self.quota_s: F64 = np.zeros(count)
-        self.fragmented_gpu_s = 0.0
         self.spread_gpu_s = 0.0
         self.spread_rows: set[int] = set()
         self.most_nodes = 0
@@ -93,6 +82,7 @@ class Record:
         self._share = _efficiency_table(setting)
         self._changes: list[tuple[F64, I64, I64]] = []
         self._events: list[tuple[F64, I64, I64, I64, F64]] = []
+        self._seats: list[tuple[F64, I64, I64, I64]] = []
 
     def grow(self, setting: Setting) -> None:
         """Grow the columns to the jobs of a setting that begins with those of the present one."""
@@ -240,6 +230,54 @@ class Record:
             return np.zeros(0), empty, empty.copy(), empty.copy(), np.zeros(0)
         times, pending, running, free, efficiency = map(np.concatenate, zip(*self._events, strict=True))
         return times, pending, running, free, efficiency
+
+    def seat(self, now_s: float, row: int, gpus: I64) -> None:
+        """A job has these GPUs from now on: ascending numbers through the nodes."""
+        self.names_gpus = True
+        begins = np.flatnonzero(np.diff(gpus, prepend=-2) != 1)
+        count = np.diff(np.append(begins, len(gpus)))
+        self.seat_all(np.full(len(begins), float(now_s)), np.full(len(begins), row), gpus[begins], count)
+
+    def seat_all(self, times_s: F64, rows: I64, first: I64, count: I64) -> None:
+        """Runs of GPUs that jobs have from some instants on: the first of each run, and how many."""
+        self._seats.append((times_s, rows, first, count))
+
+    @property
+    def has_seats(self) -> bool:
+        """Whether anything is known of the GPUs that jobs have."""
+        return bool(self._seats)
+
+    def seats(self, rows: I64, from_s: F64) -> tuple[I64, I64, I64]:
+        """The GPUs of some stretches: where the runs of each begin and the last ends, the first GPU of each run, how many.
+
+        Parameters
+        ----------
+        rows, from_s : the job of each stretch, and its begin.
+        """
+        times_s, of, first, count = map(np.concatenate, zip(*self._seats, strict=True))
+        given = np.repeat(np.arange(len(self._seats)), [len(one[0]) for one in self._seats])
+        key = of + 1j * times_s  # these go by row, then by time
+        known, which = np.unique(key, return_inverse=True)
+        latest = np.zeros(len(known), np.int64)
+        np.maximum.at(latest, which, given)  # of what a job was given at one instant, the last counts
+        order = np.argsort(key, kind="stable")
+        order = order[given[order] == latest[which[order]]]
+        wanted = rows + 1j * from_s
+        low, high = (np.searchsorted(key[order], wanted, side) for side in ("left", "right"))
+        begin = np.concatenate(([0], np.cumsum(high - low))).astype(np.int64)
+        at = order[np.repeat(low - begin[:-1], high - low) + np.arange(begin[-1])]
+        return begin, first[at], count[at]
+
+    @property
+    def places(self) -> dict[tuple[int, float], list[tuple[int, int]]]:
+        """The GPUs of each job from an instant on, as runs (first, count), by (row, instant), where they are named."""
+        found: dict[tuple[int, float], list[tuple[int, int]]] = {}
+        for chunk in self._seats if self.names_gpus else ():
+            now: dict[tuple[int, float], list[tuple[int, int]]] = {}
+            for at_s, row, first, count in zip(*(column.tolist() for column in chunk), strict=True):
+                now.setdefault((row, at_s), []).append((first, count))
+            found |= now
+        return found
 
     def _append_event(self, now_s: float, pending: int, running: I64) -> None:
         gpus, total = self.held[running], self.setting.cluster.gpus

@@ -30,6 +30,10 @@ _TABLES: Final = {
         "Every stretch in which it waited",
         "in use, free: means over the stretch; most of it: the jobs that had most GPU-seconds then",
     ),
+    "recorded": (
+        "Every stretch in which it really waited, by the log",
+        "the causes follow from who had GPUs when",
+    ),
     "ahead": (
         "Who had the GPUs while it waited",
         "share: of all GPU time in use then; most GPUs: at once; came: how it came to be ahead",
@@ -61,7 +65,7 @@ def explain_job(
 
     >>> scenario = forerun.load(forerun.demo("cluster").scenario, ["trace.generate.jobs=30", "policy=fifo"])
     >>> explained = forerun.explain_job(forerun.simulate(scenario), "9")
-    >>> explained.story.ledger.parts["waiting for GPUs"] == sum(wait.seconds for wait in explained.story.waits)
+    >>> explained.story.ledger.parts["waiting: nodes in use"] == sum(wait.seconds for wait in explained.story.waits)
     True
     """
     require_run(run, "explain_job")

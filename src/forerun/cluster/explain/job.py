@@ -1,7 +1,6 @@
 """The story of one job of a cluster's run: its life, its waiting by cause, and who had the GPUs meanwhile.
 
-The run is repeated; its record says all but when the engine counted the job as waiting for GPUs together or for its quota.
-Where it did, an observer sees it in another repetition. A run that does not repeat is an error.
+The run is repeated, and its record says all. A run that does not repeat is an error.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from typing import Final
 import numpy as np
 
 from forerun.cluster.engine.record import Record
-from forerun.cluster.engine.run import Outcome
+from forerun.cluster.engine.run import Outcome, terms_of
 from forerun.cluster.explain.job_changes import Beside, searches_of
 from forerun.cluster.explain.job_story import (
     Ahead,
@@ -32,15 +31,16 @@ from forerun.cluster.explain.job_story import (
 from forerun.cluster.inputs.arrays import F64, I64
 from forerun.cluster.inputs.prepare import Inputs
 from forerun.cluster.scenario import Scenario
+from forerun.cluster.summary.causes import CAUSES as OF_WAITING
+from forerun.cluster.summary.causes import Caused, Decided, causes_of_log, within
 from forerun.cluster.summary.gpus import nodes_of
-from forerun.cluster.summary.ledgers import TIME_PARTS
+from forerun.cluster.summary.ledgers import WORK_PARTS, part_of
 from forerun.cluster.summary.operators import calendar
 from forerun.cluster.summary.past import Recorded
 from forerun.cluster.summary.spans import Spans
 from forerun.cluster.summary.tables import nodes_text
 from forerun.cluster.summary.waits import (
     horizon_of,
-    stretch_counts,
     stretches_of,
     waits_of,
 )
@@ -54,10 +54,7 @@ from forerun.core.result.run import Result, SavedRun
 #: causes of waiting, in words
 CAUSES: Final = {
     "admission": "the policy had not taken it in yet",
-    "capacity": "others had the GPUs that it needs",
-    "fragmentation": "enough GPUs were free, but too spread",
-    "policy": "enough GPUs were free; the policy chose not to",
-    "quota": "the quota of its user, or a limit, was used up",
+    **{cause: meaning for cause, (_, meaning) in OF_WAITING.items()},
 }
 #: stretches that the figure divides the time of waiting into; it draws areas from 25 on
 SLOTS: Final = 120
@@ -86,25 +83,28 @@ class ClusterJobExplainer:
         jobs = run.tables["jobs"]
         names = [str(name) for name in jobs["job"].tolist()]
         row = row_of(names, job)
-        inputs, seen = self.domain.prepare(scenario), _Blocked(row)
+        inputs = self.domain.prepare(scenario)
         record = self.domain.run(inputs).record
-        if record.fragmentation_s[row] or record.quota_s[row]:
-            # When that was is seen only by who stops at every instant, which takes longer.
-            record = self.domain.run(inputs, observers=[seen]).record
         again = [(-1.0 if math.isnan(at) else at) for at in (jobs["first_start_s"][row], jobs["end_s"][row])]
         if len(record.end_s) != len(names) or again != [record.first_start_s[row], record.end_s[row]]:
             where = run.folder if isinstance(run, SavedRun) else f"run {run.id}"
             raise StoreError.at(
                 where, "is another run when it is simulated again; simulate it anew, then explain"
             )
-        told = _Telling(record, row, seen, named=bool(record.places)).story(Beside(jobs, job).as_it_was())
+        decided = Decided.by(inputs.policy, terms_of(scenario, inputs.setting))
+        told = _Telling(record, row, decided).story(Beside(jobs, job).as_it_was())
         if isinstance(inputs.past, Recorded) and math.isfinite(
             start_s := float(inputs.past.jobs.start_s[row])
         ):
             wait_s = max(start_s - float(jobs["submit_s"][row]), 0.0)
             life = sorted((*told.moments, Moment(start_s, "in the log: started")), key=lambda one: one.at_s)
+            recorded = causes_of_log(inputs.setting, inputs.past, inputs.known, focus=row).stretches
             why = f"{told.why}; in the log it waited {duration(wait_s)}"
-            told = replace(told, why=why, moments=tuple(life), recorded_s=(wait_s, start_s))
+            if recorded:
+                why += f", {mostly(seconds_by_cause(recorded, CAUSES), CAUSES, wait_s)[1]}"
+            told = replace(
+                told, why=why, moments=tuple(life), recorded_s=(wait_s, start_s), recorded=recorded
+            )
         when = calendar(np.array([round(one.at_s) for one in told.moments]), inputs)
         dated = [replace(one, when=at) for one, at in zip(told.moments, when, strict=True)]
         return replace(told, moments=tuple(dated))
@@ -117,30 +117,6 @@ class ClusterJobExplainer:
         return searches_of(scenario, setting, run.tables["jobs"], story)
 
 
-class _Blocked:
-    """An observer that sees in which stretches one job waited for GPUs together, or for its quota.
-
-    Attributes
-    ----------
-    at_s : the instants.
-    cause : what was counted from the instant before on: `fragmentation`, `quota` or nothing.
-    """
-
-    def __init__(self, row: int) -> None:
-        self.row = row
-        self.at_s: list[float] = []
-        self.cause: list[str] = []
-        self._spread_s = self._quota_s = 0.0
-
-    def instant(self, now_s: float, record: Record) -> None:
-        """Compare the counted seconds with those of the last instant."""
-        spread_s, quota_s = float(record.fragmentation_s[self.row]), float(record.quota_s[self.row])
-        cause = "fragmentation" if spread_s > self._spread_s else "quota" if quota_s > self._quota_s else ""
-        self.at_s.append(now_s)
-        self.cause.append(cause)
-        self._spread_s, self._quota_s = spread_s, quota_s
-
-
 class _Telling:
     """What a record says about one job.
 
@@ -148,15 +124,16 @@ class _Telling:
     ----------
     record : of the whole run.
     row : of the job.
-    seen : what the observer saw.
-    named : whether the record says on which GPUs jobs were.
+    decided : by what it went so.
     """
 
-    def __init__(self, record: Record, row: int, seen: _Blocked, *, named: bool) -> None:
-        self.record, self.row, self.seen, self.named = record, row, seen, named
+    def __init__(self, record: Record, row: int, decided: Decided) -> None:
+        self.record, self.row = record, row
         self.jobs = record.setting.jobs
-        self.total = record.setting.cluster.gpus
-        self.stretches = stretches_of(record)
+        stretches = stretches_of(record)
+        self.all_waits = waits_of(record, stretches, decided, focus=row)
+        #: of all jobs, as far as they had GPUs that the job may use, and how many these are
+        self.stretches, self.total = within(record, stretches, self.all_waits.causes.reach)
         self.own = np.flatnonzero(self.stretches.row == row)
         self._by_begin: I64 = np.lexsort((self.stretches.row, self.stretches.from_s)).astype(np.int64)
         self._begins_s = self.stretches.from_s[self._by_begin]
@@ -197,43 +174,22 @@ class _Telling:
             refused=record.refusals.get(row, ""),
         )
 
-    def _idle(self) -> Iterator[tuple[float, float]]:
-        """The stretches from submission to end in which it had no GPUs."""
-        at_s = self.submit_s
-        for number in self.own.tolist():
-            from_s = float(self.stretches.from_s[number])
-            if from_s > at_s:
-                yield at_s, min(from_s, self.end_s)
-            at_s = max(at_s, float(self.stretches.to_s[number]))
-        if self.end_s > at_s:
-            yield at_s, self.end_s
-
     def _waits(self) -> Iterator[Wait]:
         """Every stretch of waiting by its cause, with who had GPUs in it."""
-        idle = list(self._idle())
-        times_s, _, _, free, _ = self.record.events()
-        begins = np.array([from_s for from_s, _ in idle])
-        marks = np.unique(np.concatenate((times_s, self.seen.at_s, [self.judged_s], begins)))
-        causes = self._causes(marks, times_s, free)
-        for from_s, to_s in idle:
-            first, last = np.searchsorted(marks, (from_s, to_s))
-            inside = causes[first:last]
-            cuts = first + np.append(0, 1 + np.flatnonzero(inside[1:] != inside[:-1]))
-            ends = [*marks[cuts[1:]].tolist(), to_s]
-            for at, until_s in zip(cuts.tolist(), ends, strict=True):
-                yield self._wait(float(marks[at]), until_s, str(causes[at]), to_s)
+        came_s = self.submit_s - float(self.all_waits.causes.waited_s[self.row, 0])
+        early = [("not_eligible", came_s, self.submit_s), ("admission", self.submit_s, self.judged_s)]
+        stretches = [
+            Caused(from_s, to_s, cause, CAUSES[cause]) for cause, from_s, to_s in early if to_s > from_s
+        ]
+        stretches += self.all_waits.causes.stretches
+        own_s = self.stretches.from_s[self.own]
+        for one in stretches:
+            starts = own_s[own_s >= one.to_s]
+            yield self._wait(one, float(starts[0]) if len(starts) else self.end_s)
 
-    def _causes(self, marks: F64, times_s: F64, free: I64) -> np.ndarray[tuple[int], np.dtype[np.str_]]:
-        """Why it waits from each of some instants on, if it does. times_s, free: instants, and GPUs free from then on."""
-        elastic = bool(stretch_counts(self.record, self.stretches.row)[self.row] > 1)
-        needs = 1 if elastic and self.jobs.kind[self.row] >= 0 else int(self.jobs.gpus[self.row])
-        enough = np.append(self.total, free)[np.searchsorted(times_s, marks, side="right")] >= needs
-        counted = np.array([*self.seen.cause, ""])[np.searchsorted(self.seen.at_s, marks, side="right")]
-        causes = np.where(counted != "", counted, np.where(enough, "policy", "capacity"))
-        return np.where(marks < self.judged_s, "admission", causes)
-
-    def _wait(self, from_s: float, to_s: float, cause: str, starts_s: float) -> Wait:
+    def _wait(self, stretch: Caused, starts_s: float) -> Wait:
         """A stretch of waiting, after those before it. starts_s: when its waiting for whatever cause is over."""
+        from_s, to_s = stretch.from_s, stretch.to_s
         of, present = self.stretches, self._present(from_s, to_s)
         seconds = np.minimum(of.to_s[present], to_s) - np.maximum(of.from_s[present], from_s)
         rows, group = np.unique(of.row[present], return_inverse=True)
@@ -244,8 +200,8 @@ class _Telling:
         return Wait(
             from_s=from_s,
             to_s=to_s,
-            cause=cause,
-            because=CAUSES[cause],
+            cause=stretch.cause,
+            because=stretch.because,
             in_use_gpu_s=in_use,
             free_gpu_s=self.total * (to_s - from_s) - in_use,
             ahead=tuple(
@@ -300,7 +256,7 @@ class _Telling:
         elif not math.isnan(record.judged_s[row]):
             life.append(Moment(self.judged_s, "admitted"))
         life += [Moment(wait.from_s, f"waits: {wait.because}") for wait in waits]
-        places = nodes_of(record, of) if self.named else None
+        places = nodes_of(record, stretches_of(record)) if record.names_gpus else None
         node = np.repeat(np.arange(record.setting.cluster.nodes), record.setting.cluster.node_gpus())
         before, until_s, started = 0, math.nan, False
         for number in self.own.tolist():
@@ -325,16 +281,15 @@ class _Telling:
 
     def _ledger(self, waits: Sequence[Wait]) -> Ledger:
         """Its time from submission to end, or to the refusal."""
-        all_waits = waits_of(self.record, self.stretches)
-        parts, by_cause_s = {}, seconds_by_cause(waits, CAUSES)
-        for part, (column, _) in TIME_PARTS.items():
-            if column in CAUSES:
-                parts[part] = by_cause_s.get(column, 0.0)
-            else:
-                working = all_waits.running if column == "running" else all_waits.reconfiguration
-                parts[part] = float(working[self.row])
-        meanings = {part: meaning for part, (_, meaning) in TIME_PARTS.items()}
-        return Ledger("time of the job", "s", self.end_s - self.submit_s, parts, meanings)
+        by_cause_s = seconds_by_cause(waits, CAUSES)
+        parts, meanings = {}, {}
+        for part, (column, meaning) in WORK_PARTS.items():
+            working = self.all_waits.running if column == "running" else self.all_waits.reconfiguration
+            parts[part] = by_cause_s.get(column, 0.0) if column in CAUSES else float(working[self.row])
+            meanings[part] = meaning
+        for cause, (_, meaning) in OF_WAITING.items():
+            parts[part_of(cause)], meanings[part_of(cause)] = by_cause_s.get(cause, 0.0), meaning
+        return Ledger("time of the job", "s", math.fsum(parts.values()), parts, meanings)
 
     def _why(self, waits: Sequence[Wait], fate: Fate) -> str:
         """How long it waited and for what, in a sentence."""
@@ -354,7 +309,7 @@ class _Telling:
         if ahead := total_ahead(waits, (worst,)):
             first = [f"job {other} ({_gpu_time(gpu_s)})" for other, gpu_s in ahead[:2]]
             text += f"; most of the GPU time then went to {' and '.join(first)}"
-        if worst == "policy":
+        if worst in ("promised", "order"):
             longest = max((wait for wait in waits if wait.cause == worst), key=lambda wait: wait.seconds)
             if longest.queued_before:
                 text += f"; it let job {longest.queued_before[0]}, which waited, too, go first"

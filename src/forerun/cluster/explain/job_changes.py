@@ -199,8 +199,8 @@ class _Changes:
         """Without quotas or limits, or on any GPUs, where the job waited for that; and without maintenance."""
         causes = {wait.cause for wait in self.story.waits}
         terms: dict[str, tuple[bool, str, Any]] = {
-            "without quotas": ("quota" in causes and self.scenario.quota is not None, "quota", None),
-            "without limits": ("quota" in causes and bool(self.scenario.limits), "limits", None),
+            "without quotas": ("limit" in causes and self.scenario.quota is not None, "quota", None),
+            "without limits": ("limit" in causes and bool(self.scenario.limits), "limits", None),
             "on any GPUs, however spread": ("fragmentation" in causes, "placement", "anywhere"),
             "without maintenance": (bool(self.scenario.maintenance), "maintenance", None),
         }

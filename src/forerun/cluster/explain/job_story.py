@@ -12,6 +12,8 @@ from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final, TypeAlias
 
+from forerun.cluster.summary.causes import Caused
+from forerun.cluster.summary.spans import Stretch
 from forerun.core.errors import UnknownName
 from forerun.core.result.figures import Figure
 from forerun.core.result.ledger import Ledger
@@ -59,26 +61,6 @@ class Ahead:
     since: str
 
 
-@dataclass(frozen=True, slots=True)
-class Stretch:
-    """A stretch in which a job waited for one cause.
-
-    Parameters
-    ----------
-    from_s, to_s : begin and end.
-    cause : of those that the explanation knows.
-    """
-
-    from_s: float
-    to_s: float
-    cause: str
-
-    @property
-    def seconds(self) -> float:
-        """How long it was."""
-        return self.to_s - self.from_s
-
-
 def seconds_by_cause(stretches: Sequence[Stretch], causes: Mapping[str, str]) -> dict[str, float]:
     """Seconds of waiting by cause, in the order of all causes; those that occur."""
     of = {cause: math.fsum(one.seconds for one in stretches if one.cause == cause) for cause in causes}
@@ -110,20 +92,17 @@ def row_of(names: Sequence[str], job: str) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Wait(Stretch):
+class Wait(Caused):
     """A stretch in which the job waited for one cause.
 
     Parameters
     ----------
-    from_s, to_s : begin and end.
-    cause : `admission`, `capacity`, `fragmentation`, `policy` or `quota`.
-    because : the cause in words.
+    from_s, to_s, cause, because : as of `Caused`; a cause may be `admission`, too.
     in_use_gpu_s, free_gpu_s : GPU-seconds that all jobs had, and that were free.
     ahead : the jobs that had them, most GPU-seconds first; these sum to `in_use_gpu_s`.
     queued_before : jobs that waited, too, when it began, and got GPUs before this one did: the first of them.
     """
 
-    because: str
     in_use_gpu_s: float
     free_gpu_s: float
     ahead: tuple[Ahead, ...]
@@ -219,6 +198,7 @@ class Story:
     others : the other jobs in this run.
     figure : of the time in which it waited; None: it did not.
     recorded_s : how long it really waited, and when it really started, by the log; None: that is not recorded.
+    recorded : the stretches in which it really waited.
     """
 
     job: str
@@ -230,6 +210,7 @@ class Story:
     others: Others
     figure: Figure | None = field(default=None, repr=False, compare=False)
     recorded_s: tuple[float, float] | None = None
+    recorded: tuple[Caused, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -268,7 +249,7 @@ class JobExplanation:
         return min(sooner, key=lambda item: item[0])[1] if sooner else None
 
     def shown(self) -> dict[str, list[dict[str, Any]]]:
-        """What a reader sees, as rows by table: `life`, `waits`, `ahead`, `time` and `changes`; names carry units."""
+        """What a reader sees, as rows by table; names of columns carry units."""
         story = self.story
         placed, dated = (any(getattr(one, name) for one in story.moments) for name in ("nodes", "when"))
         return {
@@ -279,6 +260,10 @@ class JobExplanation:
                 for one in story.moments
             ],
             "waits": [_wait_row(one) for one in story.waits],
+            "recorded": [
+                {"from_s": one.from_s, "lasts_s": one.seconds, "because": one.because}
+                for one in story.recorded
+            ],
             "ahead": list(_ahead_rows(story.waits)),
             "time": [
                 {"part": name, "took_s": seconds, "share": f"{100 * story.ledger.shares()[name]:.1f} %"}
@@ -304,7 +289,12 @@ class JobExplanation:
             "why": story.why,
             **_fate_data(story.fate),
             **(
-                {"recorded": dict(zip(("wait_s", "start_s"), recorded))}
+                {
+                    "recorded": {
+                        **dict(zip(("wait_s", "start_s"), recorded)),
+                        "waits": [asdict(one) for one in story.recorded],
+                    }
+                }
                 if (recorded := story.recorded_s)
                 else {}
             ),

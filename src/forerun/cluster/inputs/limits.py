@@ -137,7 +137,7 @@ class Limits:
 
     Parameters
     ----------
-    names : of the groups, for messages.
+    names, rules : of the groups, for messages, and of the rules that they are groups of.
     gpus, jobs : int64[groups], at once.
     job_gpus : int64[groups], of one job.
     own_gpus, pool : int64[groups], the GPUs that a group has for itself, and the number of the pool that more come from (-1:
@@ -160,6 +160,7 @@ class Limits:
     planned: frozenset[int]
     planned_of: tuple[tuple[tuple[int, ...], ...], ...]
     queues: QueuesOfJobs | None = None
+    rules: tuple[str, ...] = ()
 
     def forbidding(self, jobs: Jobs) -> dict[int, str]:
         """Jobs that can never run within the limits, by row, each with what forbids it on the last GPU type.
@@ -302,6 +303,7 @@ def resolved(
     ]
     return Limits(
         names=tuple(names),
+        rules=tuple(rule.name for rule in chosen),
         gpus=np.array([rule.gpus for rule in chosen], np.int64),
         jobs=np.array([rule.jobs for rule in chosen], np.int64),
         job_gpus=np.array([rule.job_gpus for rule in chosen], np.int64),

@@ -18,8 +18,9 @@ from forerun.cluster.inputs.arrays import F64, I64
 from forerun.cluster.inputs.step_use import StepUse
 from forerun.cluster.scenario import Bill, Scenario
 from forerun.cluster.summary.refusals import because, refusals
+from forerun.cluster.summary.spans import Stretches
 from forerun.cluster.summary.tables import BILL
-from forerun.cluster.summary.waits import Stretches, Waits, horizon_of, useful_gpu_s
+from forerun.cluster.summary.waits import Waits, horizon_of, useful_gpu_s
 from forerun.cluster.summary.why import why_of
 from forerun.core.errors import ScenarioError
 from forerun.core.result.ledger import Ledger

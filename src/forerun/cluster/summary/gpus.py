@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Final
 
 import numpy as np
 
 from forerun.cluster.engine.record import Record, runs_of
 from forerun.cluster.inputs.arrays import I64
-from forerun.cluster.summary.waits import Stretches
+from forerun.cluster.summary.spans import Stretches
 from forerun.core.result.timeline import Timeline
 
 #: allocation rows above which nodes and GPU tracks are left out
@@ -23,9 +24,10 @@ def nodes_of(record: Record, stretches: Stretches) -> list[list[tuple[int, int]]
     """
     if len(stretches.row) > MOST_TRACKED:
         return None
-    if record.places and len(record.places) <= MOST_TRACKED:
-        stretch = zip(stretches.row.tolist(), stretches.from_s.tolist(), strict=True)
-        return [record.places[row, from_s] for row, from_s in stretch]
+    if record.names_gpus and record.has_seats:
+        begin, first, count = (one.tolist() for one in record.seats(stretches.row, stretches.from_s))
+        runs = list(zip(first, count, strict=True))
+        return [runs[low:high] for low, high in itertools.pairwise(begin)]
     total = record.setting.cluster.gpus
     free = np.ones(total, np.bool_)
     opening = np.lexsort((-stretches.gpus, stretches.from_s))

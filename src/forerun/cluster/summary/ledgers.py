@@ -8,19 +8,22 @@ from typing import Final
 import numpy as np
 
 from forerun.cluster.engine.record import Record
-from forerun.cluster.summary.waits import Stretches, Waits, horizon_of, useful_gpu_s
+from forerun.cluster.summary.causes import CAUSES
+from forerun.cluster.summary.spans import Stretches
+from forerun.cluster.summary.waits import Waits, horizon_of, useful_gpu_s
 from forerun.core.result.ledger import Ledger
 
-#: the parts of a job's time: the column of `Waits`, and what it means
-TIME_PARTS: Final = {
+#: the parts of a job's time beside the causes of its waiting: the column of `Waits`, and what it means
+WORK_PARTS: Final = {
     "running": ("running", "it worked"),
     "restarting": ("reconfiguration", "it held GPUs and did not work yet"),
     "waiting for admission": ("admission", "the policy had not taken it in"),
-    "waiting for GPUs": ("capacity", "others had them"),
-    "waiting for GPUs together": ("fragmentation", "enough were free, but too spread"),
-    "waiting by the policy's choice": ("policy", "enough were free"),
-    "waiting for its quota": ("quota", "the quota of its user, or a limit, was used up"),
 }
+
+
+def part_of(cause: str) -> str:
+    """The part of a job's time in which it waited for a cause."""
+    return f"waiting: {CAUSES[cause][0]}"
 
 
 def ledger_of(record: Record, stretches: Stretches, waits: Waits) -> Ledger:
@@ -38,7 +41,7 @@ def ledger_of(record: Record, stretches: Stretches, waits: Waits) -> Ledger:
     times, pending, _, free, _ = record.events()
     spans = np.diff(np.append(times, last)) if len(times) else np.zeros(0)
     queued = math.fsum(free * spans * (pending > 0)) if len(times) else 0.0
-    fragmented = min(record.fragmented_gpu_s, queued)
+    fragmented = min(waits.causes.fragmented_gpu_s, queued)
     idle_queue = queued - fragmented
     parts = {
         "useful": useful,
@@ -62,6 +65,9 @@ def time_ledger(record: Record, waits: Waits) -> tuple[Ledger, ...]:
     ended = record.end_s >= 0
     if not ended.any():
         return ()
-    parts = {part: float(getattr(waits, field)[ended].mean()) for part, (field, _) in TIME_PARTS.items()}
-    meanings = {part: meaning for part, (_, meaning) in TIME_PARTS.items()}
+    parts = {part: float(getattr(waits, field)[ended].mean()) for part, (field, _) in WORK_PARTS.items()}
+    means = {cause: float(seconds[ended].mean()) for cause, seconds in waits.causes.columns().items()}
+    parts |= {part_of(cause): mean_s for cause, mean_s in means.items()}
+    meanings = {part: meaning for part, (_, meaning) in WORK_PARTS.items()}
+    meanings |= {part_of(cause): meaning for cause, (_, meaning) in CAUSES.items()}
     return (Ledger("time of a job", "s", math.fsum(parts.values()), parts, meanings),)

@@ -12,7 +12,9 @@ from forerun.cluster.engine.record import Record
 from forerun.cluster.engine.run import Outcome
 from forerun.cluster.inputs.arrays import F64, I64
 from forerun.cluster.inputs.prepare import Inputs
+from forerun.cluster.summary.causes import CAUSES, causes_of_log
 from forerun.cluster.summary.past import ALL, Judged, Recorded, judged, reproduces
+from forerun.cluster.summary.waits import Waits
 from forerun.core.registry import member_name
 from forerun.core.result.numbers import duration, format_number
 from forerun.core.result.run import Result
@@ -111,6 +113,32 @@ def calendar(at_s: I64, inputs: Inputs) -> list[str]:
         return [str(text) for text in np.datetime_as_string(unix_s.astype("datetime64[s]"))]
     place = ZoneInfo(zone)
     return [f"{datetime.fromtimestamp(one, place):%Y-%m-%dT%H:%M:%S}" for one in unix_s.tolist()]
+
+
+def causes_by_partition(waits: Waits, outcome: Outcome) -> dict[str, dict[str, Any]]:
+    """Mean waits by partition and cause, and what it mostly is: of the run and, as far as it is known, of the log.
+
+    Names of what is recorded end in `, recorded`.
+    """
+    inputs, found = outcome.inputs, {"": waits.causes}
+    if isinstance(inputs.past, Recorded):
+        found[", recorded"] = causes_of_log(inputs.setting, inputs.past, inputs.known)
+    sums = {which: causes.by_partition() for which, causes in found.items()}
+    jobs = np.bincount(waits.causes.partition, minlength=len(waits.causes.partitions))
+    number = {name: int(count) for name, count in zip(waits.causes.partitions, jobs, strict=True)}
+    seen = {cause for each in sums.values() for by_cause in each.values() for cause in by_cause}
+    rows: dict[str, dict[str, Any]] = {}
+    for partition in dict.fromkeys(name for each in sums.values() for name in each):
+        for which, causes in found.items():
+            if by_cause := sums[which].get(partition):
+                means = {
+                    f"{cause}_s": by_cause.get(cause, 0.0) / number[partition]
+                    for cause in CAUSES
+                    if cause in seen
+                }
+                top, share = causes.top(partition)
+                rows[f"{partition or ALL}{which}"] = {**means, "mostly": f"{100 * share:.0f} % {top}"}
+    return rows
 
 
 def groups_of(result: Result) -> dict[str, dict[str, dict[str, float]]]:

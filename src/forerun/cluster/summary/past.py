@@ -309,9 +309,7 @@ def judged(jobs: Jobs, recorded: Recorded, simulated_s: F64, known: Known) -> Ju
     if recorded.jobs.unfinished is not None:
         over &= ~recorded.jobs.unfinished
     started &= over
-    held = np.zeros(len(jobs), np.bool_)
-    long = np.flatnonzero(later & started & (queue.start_s - submit_s >= HELD_S))
-    held[long] = queue.start_s[long] - queue.overtaken(long)[0] >= HELD_S
+    held = later & over & np.isfinite(queue.held_from_s())
     out = {
         "submitted before all running jobs are known": over & ~later,
         "without a recorded start": later & over & ~started,
@@ -325,6 +323,11 @@ def judged(jobs: Jobs, recorded: Recorded, simulated_s: F64, known: Known) -> Ju
     if rows and not reproduces(rows):
         gap = queue.gap(np.flatnonzero(scored), known, int(held.sum()))
     return Judged(rows, {why: count for why, count in counts.items() if count}, gap)
+
+
+def held_from_s(jobs: Jobs, past: Past) -> F64:
+    """By job of a log, from when on it was held; infinite: never."""
+    return _Queue(jobs, past).held_from_s()
 
 
 class _Queue:
@@ -357,6 +360,14 @@ class _Queue:
     def _of(self, rows: I64) -> Spans:
         """What some jobs held."""
         return Spans(self.spans.from_s[rows], self.spans.to_s[rows], self.spans.gpus[rows])
+
+    def held_from_s(self) -> F64:
+        """By job, from when on it is held: overtaken by a later job of its own user, and waiting for long after."""
+        since_s = np.full(len(self.jobs), np.inf)
+        long = np.flatnonzero(np.isfinite(self.start_s) & (self.start_s - self.submit_s >= HELD_S))
+        overtaken_s = self.overtaken(long)[0]
+        since_s[long] = np.where(self.start_s[long] - overtaken_s >= HELD_S, overtaken_s, np.inf)
+        return since_s
 
     def overtaken(self, rows: I64) -> tuple[F64, F64]:
         """When each of some jobs is first overtaken by a later one of its own user, and of another; infinite: never.

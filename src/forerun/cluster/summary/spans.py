@@ -38,3 +38,46 @@ class Spans:
         change = np.zeros(len(instants), np.int64)
         np.add.at(change, place, np.concatenate([self.gpus[began], -self.gpus[ended]]))
         return instants, np.cumsum(change)
+
+
+@dataclass(frozen=True, slots=True)
+class Stretches(Spans):
+    """Stretches of constant allocation, by (job, start).
+
+    Parameters
+    ----------
+    from_s, to_s, gpus : as of `Spans`; at least one GPU.
+    row : the job.
+    """
+
+    row: I64
+
+    def held_s(self, jobs: int) -> F64:
+        """Seconds in which each job had GPUs."""
+        seconds: F64 = np.bincount(self.row, self.to_s - self.from_s, jobs).astype(np.float64)
+        return seconds
+
+    def gpu_s(self, jobs: int) -> F64:
+        """GPU time of each job."""
+        gpu_s: F64 = np.bincount(self.row, (self.to_s - self.from_s) * self.gpus, jobs).astype(np.float64)
+        return gpu_s
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """A stretch in which a job waited for one cause.
+
+    Parameters
+    ----------
+    from_s, to_s : begin and end.
+    cause : of those that the explanation knows.
+    """
+
+    from_s: float
+    to_s: float
+    cause: str
+
+    @property
+    def seconds(self) -> float:
+        """How long it was."""
+        return self.to_s - self.from_s

@@ -9,18 +9,25 @@ from typing import Any, Final
 import numpy as np
 
 from forerun.cluster.engine.record import Record
-from forerun.cluster.engine.run import Outcome
+from forerun.cluster.engine.run import Outcome, terms_of
 from forerun.cluster.policies.backfilling.base import BACKFILLING
 from forerun.cluster.policy import Allocator, played_in
 from forerun.cluster.scenario import Scenario
 from forerun.cluster.summary.bill import with_steps_and_bill
+from forerun.cluster.summary.causes import Decided
 from forerun.cluster.summary.gpus import nodes_of, timeline_of
 from forerun.cluster.summary.ledgers import ledger_of, time_ledger
-from forerun.cluster.summary.operators import calendar, groups_of, history_of, wait_figures
+from forerun.cluster.summary.operators import (
+    calendar,
+    causes_by_partition,
+    groups_of,
+    history_of,
+    wait_figures,
+)
 from forerun.cluster.summary.refusals import because, refusals, sentences
+from forerun.cluster.summary.spans import Stretches
 from forerun.cluster.summary.tables import allocations_table, events_table, jobs_table
 from forerun.cluster.summary.waits import (
-    Stretches,
     Waits,
     horizon_of,
     one_gpu_work,
@@ -56,7 +63,8 @@ def summarize(outcome: Outcome) -> Result:
     if outcome.error:
         notes = (*notes, f"stopped early: {outcome.error}")
     stretches = stretches_of(record)
-    waits = waits_of(record, stretches)
+    decided = Decided.by(outcome.inputs.policy, terms_of(scenario, record.setting))
+    waits = waits_of(record, stretches, decided)
     ledger = ledger_of(record, stretches, waits)
     places = nodes_of(record, stretches)
     summary, intervals = summary_of(record, waits, ledger)
@@ -102,11 +110,18 @@ def summarize(outcome: Outcome) -> Result:
     beside, sentence = history_of(outcome)
     why = f"{beside['caution']}; {result.why}" if "caution" in beside else result.why
     lead = {"history": sentence} if sentence else {}
-    groups = groups_of(result) if scenario.trace.file is not None else {}
+    groups: dict[str, dict[str, dict[str, Any]]] = (
+        groups_of(result) if scenario.trace.file is not None else {}
+    )
+    if causes := causes_by_partition(waits, outcome):
+        groups["causes"] = causes
     if "by_partition" in groups:
         lead["by_partition"] = (
             "as simulated; GPU time share: of all GPU time from the first submission to the end"
         )
+        lead |= {"causes": "mean wait of a job, by the first test that it fails"} if causes else {}
+        for name, row in groups["by_partition"].items():
+            row |= {"top_cause": causes[name]["mostly"]} if name in causes else {}
     return replace(result, summary={**result.summary, **beside, **groups}, why=why, lead=lead)
 
 

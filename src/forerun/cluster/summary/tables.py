@@ -9,7 +9,9 @@ import numpy as np
 
 from forerun.cluster.engine.record import Record
 from forerun.cluster.inputs.arrays import I64, JobLabels
-from forerun.cluster.summary.waits import Stretches, Waits
+from forerun.cluster.summary.causes import CAUSES
+from forerun.cluster.summary.spans import Stretches
+from forerun.cluster.summary.waits import Waits
 from forerun.core.result.tables import Column, Table, TableSchema
 
 #: jobs that run shorter count as so long in slowdowns
@@ -42,10 +44,7 @@ JOBS: Final = TableSchema(
         Column("met", "", "whether it ended by its deadline (jobs without one: whether it ended)"),
         Column("met_reference", "", "whether the schedule's own rule counts it as in time"),
         Column("wait_admission_s", "s", "waiting before the schedule took it in"),
-        Column("wait_capacity_s", "s", "waiting while jobs ranked higher held the GPUs it needs"),
-        Column("wait_fragmentation_s", "s", "waiting with enough free GPUs, but no admissible nodes"),
-        Column("wait_policy_s", "s", "waiting with enough free GPUs, by the policy's choice"),
-        Column("wait_quota_s", "s", "waiting because the quota of its user, or a limit, was used up"),
+        *(Column(f"wait_{cause}_s", "s", f"waiting: {meaning}") for cause, (_, meaning) in CAUSES.items()),
         Column("wait_reconfiguration_s", "s", "holding GPUs without working: restarts, rest of a slot"),
         Column("running_s", "s", "holding GPUs and working"),
         Column("gpu_s", "GPU-s", "GPU time held"),
@@ -141,13 +140,14 @@ def _gpu_types(record: Record) -> list[str]:
     """The GPU type that each job first ran on, as far as it is known."""
     cluster, count = record.setting.cluster, len(record.setting.jobs)
     types = cluster.node_types()
-    if len(set(types)) == 1:
-        return [types[0]] * count
-    firsts, found = np.cumsum(cluster.node_gpus()), [""] * count
-    for row, at_s in sorted(record.places, reverse=True):
-        if runs := record.places[row, at_s]:
-            found[row] = types[int(np.searchsorted(firsts, runs[0][0], "right"))]
-    return found
+    if len(set(types)) == 1 or not record.has_seats:
+        return [types[0] if len(set(types)) == 1 else ""] * count
+    begin, first, _ = record.seats(np.arange(count), record.first_start_s)
+    known = begin[1:] > begin[:-1]
+    nodes = np.searchsorted(np.cumsum(cluster.node_gpus()), first[begin[:-1][known]], "right")
+    found = np.full(count, "", dtype=object)
+    found[known] = np.array(types, dtype=object)[nodes]
+    return list(found)
 
 
 def allocations_table(

@@ -3,66 +3,39 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 import numpy as np
 
 from forerun.cluster.engine.record import Record
-from forerun.cluster.inputs.arrays import F64, I64
-from forerun.cluster.summary.spans import Spans
-
-
-@dataclass(frozen=True, slots=True)
-class Stretches(Spans):
-    """Stretches of constant allocation, by (job, start).
-
-    Parameters
-    ----------
-    from_s, to_s, gpus : as of `Spans`; at least one GPU.
-    row : the job.
-    """
-
-    row: I64
-
-    def held_s(self, jobs: int) -> F64:
-        """Seconds in which each job had GPUs."""
-        seconds: F64 = np.bincount(self.row, self.to_s - self.from_s, jobs).astype(np.float64)
-        return seconds
-
-    def gpu_s(self, jobs: int) -> F64:
-        """GPU time of each job."""
-        gpu_s: F64 = np.bincount(self.row, (self.to_s - self.from_s) * self.gpus, jobs).astype(np.float64)
-        return gpu_s
+from forerun.cluster.inputs.arrays import F64
+from forerun.cluster.summary.causes import BY_COUNT, Causes, Decided, Waiting, causes_of
+from forerun.cluster.summary.spans import Stretches
 
 
 @dataclass(frozen=True, slots=True)
 class Waits:
     """Seconds each job waited, by cause, and the seconds it worked.
 
-    They sum to end less submission for ended jobs, and to the time until the refusal for refused ones.
+    They sum to end less submission for ended jobs, and to the time until the refusal for refused ones; the submission is
+    that of the log, before the job was eligible.
 
     Parameters
     ----------
     admission : before the policy took the job in or refused it.
-    capacity : for GPUs in use by others.
-    fragmentation : with enough GPUs free, but too spread.
-    policy : with enough GPUs free, by the policy's choice.
-    quota : because the quota of its user, or a limit, was used up.
+    causes : of waiting for GPUs.
     reconfiguration : with GPUs, before it worked: restarts, and the rest of slots.
     running : not waiting, but working.
     """
 
     admission: F64
-    capacity: F64
-    fragmentation: F64
-    policy: F64
-    quota: F64
+    causes: Causes
     reconfiguration: F64
     running: F64
 
     def by_cause(self) -> dict[str, F64]:
-        """The waiting seconds by cause: all columns but the seconds worked."""
-        return {field.name: getattr(self, field.name) for field in fields(self) if field.name != "running"}
+        """The waiting seconds by cause: all but the seconds worked."""
+        return {"admission": self.admission, **self.causes.columns(), "reconfiguration": self.reconfiguration}
 
     def total(self) -> F64:
         """All seconds, waiting and working."""
@@ -93,11 +66,14 @@ def stretches_of(record: Record) -> Stretches:
     return Stretches(times[worked], until[worked], gpus[worked], rows[worked])
 
 
-def waits_of(record: Record, stretches: Stretches) -> Waits:
+def waits_of(record: Record, stretches: Stretches, decided: Decided = BY_COUNT, *, focus: int = -1) -> Waits:
     """Every waiting second of every job, by its cause.
 
-    Seconds in which too few GPUs were free count as capacity. Of the others those come first that the engine knows to
-    be due to fragmentation or quotas; the rest is the policy's choice.
+    Parameters
+    ----------
+    record, stretches : what happened, and who had GPUs.
+    decided : by what (default: by the number of GPUs alone).
+    focus : a job whose stretches of waiting are noted (default: none).
     """
     jobs = record.setting.jobs
     count = len(jobs)
@@ -111,14 +87,39 @@ def waits_of(record: Record, stretches: Stretches) -> Waits:
     row, low, high = stretches.row, stretches.from_s, np.minimum(stretches.to_s, end[stretches.row])
     held_s: F64 = np.bincount(row, np.maximum(high - low, 0.0), count).astype(np.float64)
     useful = _useful_s(record, stretches, held_s)
-    enough = _seconds_with_enough_free(record, row, low, high, judged, end)
-    admission = np.minimum(judged - submit, np.maximum(end - submit - held_s, 0.0))
-    waiting = np.maximum(end - submit - held_s, 0.0) - admission
-    fragmentation = np.minimum(record.fragmentation_s, waiting)
-    quota = np.minimum(record.quota_s, waiting - fragmentation)
-    policy = np.clip(enough - fragmentation - quota, 0.0, waiting - fragmentation - quota)
-    capacity = waiting - fragmentation - quota - policy
-    return Waits(admission, capacity, fragmentation, policy, quota, held_s - useful, useful)
+    waiting = _waiting(record, stretches, judged, end)
+    seats = record.seats(row, low) if record.has_seats else None
+    causes = causes_of(
+        record.setting,
+        stretches,
+        waiting,
+        decided,
+        seats=seats,
+        named=record.names_gpus,
+        focus=focus,
+    )
+    waited: F64 = np.bincount(waiting.row, waiting.to_s - waiting.from_s, count).astype(np.float64)
+    admission = np.maximum(end - submit - held_s - waited, 0.0)
+    return Waits(admission, causes, held_s - useful, useful)
+
+
+def _waiting(record: Record, stretches: Stretches, judged: F64, end: F64) -> Waiting:
+    """The stretches in which jobs have no GPUs, from when the policy took them in to their end."""
+    jobs, row = record.setting.jobs, stretches.row
+    first = np.append(True, row[1:] != row[:-1])[: len(row)]
+    until = np.minimum(stretches.from_s, end[row])
+    since = np.where(first, judged[row], np.append(0.0, stretches.to_s[:-1])[: len(row)])
+    last = judged.copy()
+    np.maximum.at(last, row, stretches.to_s)
+    rows = np.concatenate((row, np.arange(len(jobs))))
+    from_s = np.maximum(np.concatenate((since, last)), judged[rows])
+    to_s = np.concatenate((until, end))
+    starts = np.concatenate((stretches.from_s < end[row], np.zeros(len(jobs), np.bool_)))
+    real = to_s > from_s
+    order = np.flatnonzero(real)[np.lexsort((rows[real], from_s[real]))]
+    rows = rows[order]
+    needs = np.where(_is_elastic(record) & (jobs.kind[rows] >= 0), 1, jobs.gpus[rows])
+    return Waiting(from_s[order], to_s[order], needs, rows, starts[order])
 
 
 def _useful_s(record: Record, stretches: Stretches, held_s: F64) -> F64:
@@ -132,46 +133,10 @@ def _useful_s(record: Record, stretches: Stretches, held_s: F64) -> F64:
     return np.clip(worked, 0.0, held_s)
 
 
-def _seconds_with_enough_free(record: Record, row: I64, low: F64, high: F64, submit: F64, end: F64) -> F64:
-    """Seconds each job waited, from `submit` on, while as many GPUs were free as it could start with.
-
-    Elastic schedules can start a job on one GPU; others need what it asked for. With T(t) the time up to t in which
-    enough were free, the waiting time is T over the job's life less T over its stretches.
-    """
-    times, _, _, free, _ = record.events()
-    jobs = record.setting.jobs
-    if not len(times):
-        return np.zeros(len(jobs))
-    if (first_s := float(jobs.submit_s[0])) < times[0]:  # until the first event all GPUs are free
-        times, free = np.append(first_s, times), np.append(record.setting.cluster.gpus, free)
-    elastic = (stretch_counts(record, row) > 1) & (jobs.kind >= 0)
-    need = np.where(elastic, 1, jobs.gpus)
-    enough = np.zeros(len(jobs))
-    for gpus in np.unique(need):
-        total = np.concatenate(([0.0], np.cumsum(np.diff(times) * (free[:-1] >= gpus))))
-        who = need == gpus
-
-        def upto(at: F64, total: F64 = total, open_end: bool = bool(free[-1] >= gpus)) -> F64:
-            """The time up to some instants in which enough GPUs were free."""
-            inside: F64 = np.interp(at, times, total)
-            return inside + np.where(open_end, np.maximum(at - times[-1], 0.0), 0.0)
-
-        enough[who] = upto(end[who]) - upto(submit[who])
-        mine = who[row]
-        during = np.maximum(upto(high[mine]) - upto(low[mine]), 0.0)
-        enough -= np.bincount(row[mine], during, len(jobs)) * who
-    return np.maximum(enough, 0.0)
-
-
-def stretch_counts(record: Record, row: I64) -> I64:
-    """Per job, whether the run showed it on other counts than it asked for (2) or not (1)."""
+def _is_elastic(record: Record) -> bool:
+    """Whether jobs had other numbers of GPUs than they asked for, so that they can start on one."""
     _, rows, gpus = record.changes()
-    other = (gpus > 0) & (gpus != record.setting.jobs.gpus[rows])
-    flag = np.ones(len(record.setting.jobs), np.int64)
-    flag[rows[other]] = 2
-    if other.any():
-        flag[:] = 2
-    return flag
+    return bool(((gpus > 0) & (gpus != record.setting.jobs.gpus[rows])).any())
 
 
 def useful_gpu_s(record: Record, stretches: Stretches, waits: Waits) -> F64:

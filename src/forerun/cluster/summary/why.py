@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from forerun.cluster.summary.causes import CAUSES
 from forerun.cluster.summary.waits import Waits
 from forerun.core.registry import member_name
 from forerun.core.result.ledger import Ledger
@@ -24,14 +25,8 @@ def why_of(
     refused_because : the constraints of refused jobs, most frequent first; empty: none, or not known.
     """
     name = member_name(type(policy))
-    causes = {
-        "GPUs in use by others": float(waits.capacity.sum()),
-        "the policy's choice": float(waits.policy.sum()),
-        "fragmentation": float(waits.fragmentation.sum()),
-        "quotas": float(waits.quota.sum()),
-        "restarts and slot ends": float(waits.reconfiguration.sum()),
-    }
-    total = sum(causes.values())
+    by_cause = waits.by_cause()
+    total = sum(float(seconds.sum()) for seconds in by_cause.values())
     shares = ledger.shares()
     used = f"{100 * shares['useful']:.0f} % of the GPU time was useful"
     also = ""
@@ -44,5 +39,12 @@ def why_of(
         return f"under {name} no job ended, {used}{also}"
     if total <= 0:
         return f"under {name} nobody waited, {used}{also}"
-    worst = max(causes, key=lambda cause: causes[cause])
-    return f"under {name} {100 * causes[worst] / total:.0f} % of all waiting was for {worst}, {used}{also}"
+    worst = max(by_cause, key=lambda cause: float(by_cause[cause].sum()))
+    what = {"admission": "admission", "reconfiguration": "restarts and slot ends"}.get(worst) or CAUSES[
+        worst
+    ][0]
+    share = 100 * float(by_cause[worst].sum()) / total
+    most = next(iter(waits.causes.by_partition()), "")
+    top, part = waits.causes.top(most)
+    where = f"; most of it in partition {most}: {100 * part:.0f} % for {top}" if most else ""
+    return f"under {name} {share:.0f} % of all waiting was for {what}{where}; {used}{also}"

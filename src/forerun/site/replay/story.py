@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
-from forerun.cluster.explain.job_story import Stretch, mostly
+from forerun.cluster.explain.job_story import mostly
+from forerun.cluster.summary.spans import Stretch
 from forerun.core.result.numbers import duration, shown_instant
 
 #: what keeps a job waiting, in the order in which it is asked; the first that does counts

@@ -335,7 +335,8 @@ def _print(found: StartForecast, at: str) -> None:
     title = f"A job of {gpus} {pool.unit} for {hours:g} h, submitted {at}"
     queue = (
         f"{pool.name}: {pool.free_gpus} of {pool.gpus} {pool.unit} free, {pool.running_jobs} jobs running, "
-        f"{pool.waiting_jobs} waiting, of which {pool.kept_back_jobs} have been passed over so often that something keeps them back"
+        f"{pool.waiting_jobs} waiting, of which {pool.kept_back_jobs} have been passed over so often that something keeps "
+        "them back"
     )
     if not found.known:
         _show.prose(title)

@@ -620,3 +620,44 @@ def set_state(
         q.first_start[waiting[at]] = q.end[waiting[at]] = -1.0
         queue_up(q, waiting[at], now, terms)
     return homeless
+
+
+@kernel(allocates=False)
+def name_gpus(q: Queue, first_gpu: I64, owner: I64, row: I64, event: I64, first: I64, count: I64) -> int:
+    """Name the GPUs of the jobs that start in the log, the first free ones of their nodes; how many runs of GPUs these are.
+
+    Parameters
+    ----------
+    first_gpu : int64[nodes + 1], of each node.
+    owner : by GPU, the job that has it, -1: none; changed in place.
+    row, event, first, count : written, by run: the job, the event in which it starts, the first GPU, and how many.
+    """
+    runs, at = 0, 0
+    for number in range(q.meta[EVENTS]):
+        for at in range(q.event_first[number], q.event_first[number + 1]):
+            job, left = q.log_row[at], q.log_gpus[at]
+            if left == 0:
+                gpu, left = 0, q.gpus[job]
+                while gpu < len(owner) and (left > 0 or q.nodes.each[job] == npl.WHOLE):
+                    if owner[gpu] == job:
+                        owner[gpu] = -1
+                        left -= 1
+                    gpu += 1
+                continue
+            last = q.log_seats[at + 1] if at + 1 < q.meta[LOGGED] else q.meta[SEATED]
+            for seat in range(q.log_seats[at], last):
+                node = q.log_node[seat]
+                whole = q.nodes.each[job] == npl.WHOLE
+                takes = first_gpu[node + 1] - first_gpu[node] if whole else min(q.nodes.each[job], left)
+                for gpu in range(first_gpu[node], first_gpu[node + 1]):
+                    if takes == 0 or owner[gpu] >= 0:
+                        continue
+                    joins = runs > 0 and row[runs - 1] == job and first[runs - 1] + count[runs - 1] == gpu
+                    if not joins:
+                        row[runs], event[runs], first[runs], count[runs] = job, number, gpu, 0
+                        runs += 1
+                    owner[gpu] = job
+                    count[runs - 1] += 1
+                    takes -= 1
+                    left -= 1
+    return int(runs)
