@@ -1,7 +1,7 @@
 """Why jobs wait, from a schedule that is over: one pass over its instants and the jobs that wait at each.
 
 The first test that fails is the cause (see the constants, which go in that order). What a job is tested by changes only with
-the nodes and limits that it is about: each change raises a number, and whoever has seen the number keeps the cause.
+the nodes that it may use, with limits that are nearly reached, and at instants that are known: else it keeps its cause.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ class Limits(NamedTuple):
     most_gpus, most_jobs, own_gpus, pool, pool_gpus : of each group and pool.
     is_nodes : whether a group's limit is the nodes of its partition.
     gpus, jobs, pooled : what is in use.
-    version : raised at each change of a group.
+    largest, news : int64[1], the most GPUs that a job asks for, and whether anybody's limit may be reached now or no more.
     """
 
     set_of: I64
@@ -115,7 +115,8 @@ class Limits(NamedTuple):
     gpus: I64
     jobs: I64
     pooled: I64
-    version: I64
+    largest: I64
+    news: I64
 
 
 class Schedule(NamedTuple):
@@ -206,8 +207,9 @@ class State(NamedTuple):
     Parameters
     ----------
     waiting, place, waits : the stretches of waiting now, where each stands, and how many.
-    cause, detail, since, seen, until, by_class : of each stretch of waiting: its cause, the limit or the job ahead, since
-        when, the number that it has seen, until when its place in the order is judged, and by which class.
+    cause, detail, since, seen, until, again, by_class : of each stretch of waiting: its cause, the limit or the job ahead,
+        since when, the number of changes of its nodes that it has seen, until when its place in the order is judged, when it
+        is to be looked at again whatever happens, and by which class.
     blaming, share : of each class, how many wait for nodes in use, and the seconds that a GPU in use has to its account.
     first, first_seen : of each pool, who of those that wait starts first, and as of which number of `queued`.
     queued : of each pool, raised when a job joins or leaves the queue.
@@ -222,6 +224,7 @@ class State(NamedTuple):
     since: F64
     seen: I64
     until: F64
+    again: F64
     by_class: I64
     blaming: I64
     share: F64
@@ -288,16 +291,16 @@ def _count_in(limits: Limits, gpu_type: int, row: int, gpus: int, jobs: int) -> 
         before = max(0, limits.gpus[group] - limits.own_gpus[group])
         limits.gpus[group] += gpus
         limits.jobs[group] += jobs
-        limits.version[group] += 1
+        most, many = limits.gpus[group] + max(-gpus, 0), limits.jobs[group] + max(-jobs, 0)
+        if most + limits.largest[0] > limits.most_gpus[group] or many >= limits.most_jobs[group]:
+            limits.news[0] = 1
         pool = limits.pool[group]
         if pool >= 0:
             limits.pooled[pool] += max(0, limits.gpus[group] - limits.own_gpus[group]) - before
-            for other in range(len(limits.pool)):
-                if limits.pool[other] == pool:
-                    limits.version[other] += 1
+            limits.news[0] = 1
 
 
-@kernel(allocates=False)
+@kernel(inline=True)
 def _limit_on(limits: Limits, gpu_type: int, row: int, gpus: int, is_nodes: int) -> int:
     """The first limit, of the nodes of a partition or other, that lets a job not start; -1: none."""
     if len(limits.gpus) == 0:
@@ -342,7 +345,7 @@ def _do(nodes: Nodes, c: int, jobs: Jobs, row: int, form: int, room: I64) -> int
     return FITS if whole >= many and (rest == 0 or enough > many) else FRAGMENTATION
 
 
-@kernel(allocates=False)
+@kernel(inline=True)
 def _now(nodes: Nodes, c: int, jobs: Jobs, row: int, form: int) -> int:
     """As `_do` for the present room, from what is counted of it."""
     gpus, each, largest = jobs.gpus[row], jobs.each[row], max(nodes.largest[c], 1)
@@ -398,7 +401,7 @@ def _in_windows(s: Schedule, nodes: Nodes, c: int, jobs: Jobs, row: int, form: i
     return int(_do(nodes, c, jobs, row, form, nodes.low))
 
 
-@kernel(allocates=False)
+@kernel(inline=True)
 def _test(
     s: Schedule,
     nodes: Nodes,
@@ -548,7 +551,7 @@ def _set(
     p.cause[wait], p.detail[wait], p.by_class[wait] = cause, detail, c
 
 
-@kernel(allocates=False)
+@kernel(inline=True)
 def _judge(
     s: Schedule,
     nodes: Nodes,
@@ -562,34 +565,32 @@ def _judge(
     form: int,
     backfills: bool,
     focus: int,
-    first_window: float,
     free: I64,
 ) -> None:
     """Find the cause for which a job waits from now on."""
     row = s.wait_row[wait]
     kind = jobs.kind[row]
     begin, end = jobs.classes_first[kind], jobs.classes_first[kind + 1]
+    seen = 0
+    for at in range(begin, end):
+        c = jobs.classes[at]
+        seen += nodes.version[c]
+        if nodes.wider[c] >= 0:
+            seen += nodes.version[nodes.wider[c]]
+    if seen == p.seen[wait] and not limits.news[0] and now < p.again[wait]:
+        return
+    p.seen[wait] = seen
     if now >= jobs.held_from[row]:
         _set(p, s, jobs, found, wait, HELD, -1, jobs.classes[begin], now, focus)
         return
-    crossing = 0
-    if now + jobs.request[row] > first_window:
-        for window in range(len(s.window_from)):
-            known = s.window_known[window] <= now < s.window_to[window]
-            crossing += known and s.window_from[window] < now + jobs.request[row]
-    seen = crossing
-    for at in range(begin, end):
-        c = jobs.classes[at]
-        seen += nodes.version[c] * 1024
-        if nodes.wider[c] >= 0:
-            seen += nodes.version[nodes.wider[c]] * 1024
-        if len(limits.gpus):
-            own_set = limits.set_of[nodes.gpu_type[c], row]
-            for entry in range(limits.first[own_set], limits.first[own_set + 1]):
-                seen += limits.version[limits.groups[entry]] * 1024
-    if seen == p.seen[wait] and (p.cause[wait] < PROMISED or now < p.until[wait]):
-        return
-    p.seen[wait] = seen
+    crossing, again = 0, jobs.held_from[row]
+    for window in range(len(s.window_from)):
+        if s.window_known[window] <= now < s.window_to[window]:
+            if s.window_from[window] < now + jobs.request[row]:
+                crossing += 1
+            else:
+                again = min(again, s.window_from[window] - jobs.request[row])
+    p.again[wait] = again
     code, chosen = -1, jobs.classes[begin]
     for at in range(begin, end):
         c = jobs.classes[at]
@@ -598,6 +599,7 @@ def _judge(
             code, chosen = one, c
     if code == FITS:
         if p.cause[wait] >= PROMISED and now < p.until[wait]:
+            p.again[wait] = min(again, p.until[wait])
             return
         until = now + jobs.request[row]
         if s.starts[wait]:  # who starts later is not ahead
@@ -610,11 +612,13 @@ def _judge(
             while s.what[begins] != BEGINS or s.which[begins] != stretch:
                 begins += 1
             p.until[wait] = s.time[begins]
+            p.again[wait] = min(again, p.until[wait])
             _set(p, s, jobs, found, wait, PROMISED, s.held_row[stretch], chosen, now, focus)
             return
         first = _next_in(p, s, nodes, jobs, nodes.pool[chosen])
         ahead = s.wait_row[first] if first >= 0 and first != wait else -1
         p.until[wait] = min(until, s.wait_to[first]) if first >= 0 else until
+        p.again[wait] = min(again, p.until[wait])
         _set(p, s, jobs, found, wait, ORDER, ahead, chosen, now, focus)
         return
     detail = -1
@@ -679,7 +683,7 @@ def attribute(
     focus : a job whose stretches are noted; -1: none.
     free : int64[nodes], scratch.
     """
-    now, first_window = -np.inf, np.inf
+    now = -np.inf
     for event in range(len(s.time)):
         at_s = s.time[event]
         if at_s > now:
@@ -693,10 +697,6 @@ def attribute(
         if what <= BEGINS:
             _move(s, nodes, limits, jobs, p, found, which, 1 if what == ENDS else -1)
         elif what == MARK:
-            first_window = np.inf
-            for window in range(len(s.window_from)):
-                if s.window_known[window] <= now < s.window_to[window]:
-                    first_window = min(first_window, s.window_from[window])
             for c in range(len(nodes.version)):
                 nodes.version[c] += 1
         else:
@@ -716,18 +716,6 @@ def attribute(
             continue
         for at in range(p.waits[0]):
             _judge(
-                s,
-                nodes,
-                limits,
-                jobs,
-                p,
-                found,
-                p.waiting[at],
-                now,
-                event + 1,
-                form,
-                backfills,
-                focus,
-                first_window,
-                free,
+                s, nodes, limits, jobs, p, found, p.waiting[at], now, event + 1, form, backfills, focus, free
             )
+        limits.news[0] = 0
