@@ -111,6 +111,19 @@ class Nodes(Spec, frozen=True, kw_only=True):
     rack: str = ""
 
 
+class Otherwise(Spec, frozen=True, kw_only=True):
+    """What is otherwise than the files of a site say.
+
+    more_nodes: how many nodes more a partition has, each like its last one. moved_nodes: by partition and then by another,
+    how many nodes of the first are the other's instead. without_limits: limits that do not hold, by the names that notes
+    and results have for them, such as `QOS normal: MaxTRESPU`.
+    """
+
+    more_nodes: dict[str, Count] = {}
+    moved_nodes: dict[str, dict[str, Count]] = {}
+    without_limits: tuple[str, ...] = ()
+
+
 class Machines(Spec, frozen=True, kw_only=True):
     """The cluster: a file, or groups of nodes. Exactly one of the two is given.
 
@@ -121,9 +134,10 @@ class Machines(Spec, frozen=True, kw_only=True):
     nodes (`sacctmgr show qos -P`, `sacctmgr show assoc -P`, `sacctmgr show event -P`, `scontrol show partition`, `scontrol
     show res`, `scontrol show node`), or ClusterQueues of Kueue for nodes given here (default: none). ignore: what is left
     out of Kueue's files that would change the answer and is not simulated, or is to be tried without (default: nothing).
+    otherwise: nodes and limits that differ from the files (default: none).
     """
 
-    added_later: ClassVar[tuple[str, ...]] = ("partition", "included", "site", "ignore")
+    added_later: ClassVar[tuple[str, ...]] = ("partition", "included", "site", "ignore", "otherwise")
 
     file: Input | None = None
     nodes: tuple[Nodes, ...] = ()
@@ -131,6 +145,7 @@ class Machines(Spec, frozen=True, kw_only=True):
     included: tuple[Input, ...] | None = None
     site: tuple[Input, ...] | None = None
     ignore: tuple[Ignorable, ...] | None = None
+    otherwise: Otherwise | None = None
 
     def problems(self) -> list[tuple[str, str]]:
         """A file or nodes, not both."""

@@ -46,6 +46,7 @@ from forerun.cluster.inputs.limits import (
     array_rules,
     resolved,
 )
+from forerun.cluster.inputs.otherwise import with_other_nodes, without_limits
 from forerun.cluster.inputs.reach import as_far_as_known
 from forerun.cluster.inputs.setting import Setting, Window
 from forerun.cluster.inputs.site import Site, TimeLimit, with_greatest_request, with_time_limits
@@ -402,7 +403,12 @@ def declared_policy(machines: Machines) -> str:
 
 
 def cluster_from(scenario: Scenario) -> Cluster:
-    """The machines of a scenario."""
+    """The machines of a scenario, with nodes that are otherwise than its files say."""
+    return with_other_nodes(_as_given(scenario), scenario.machines.otherwise)
+
+
+def _as_given(scenario: Scenario) -> Cluster:
+    """The machines of a scenario as its files, or its lines, have them."""
     machines = scenario.machines
     gpu_type = scenario.profile[0].gpu_type if scenario.profile else ""
     if machines.is_slurm:
@@ -463,7 +469,14 @@ def _configured(scenario: Scenario, table: JobTable) -> tuple[Policy, tuple[str,
 
 
 def site_of(scenario: Scenario, table: JobTable, cluster: Cluster) -> Site:
-    """What the files of a scenario's site say besides its nodes. Raises ScenarioError with all that is wrong with them."""
+    """What the files of a scenario's site say besides its nodes, without limits that do not hold.
+
+    Raises ScenarioError with all that is wrong with the files, and for a limit that there is not.
+    """
+    return without_limits(_site_as_given(scenario, table, cluster), scenario.machines.otherwise)
+
+
+def _site_as_given(scenario: Scenario, table: JobTable, cluster: Cluster) -> Site:
     machines = scenario.machines
     files = _site_files(machines)
     if machines.file is not None and is_kueue(path := Path(machines.file.path)):
@@ -486,7 +499,11 @@ def site_of(scenario: Scenario, table: JobTable, cluster: Cluster) -> Site:
         until_s=until_s,
         conf=_conf(machines) if machines.is_slurm else None,
     )
-    rules = (*site.rules, *_partition_rules(cluster, table, [rule.name for rule in site.rules]))
+    of_nodes = {
+        f"partition {name}" for name in cluster.partitions
+    }  # who has which nodes is known: no need to count them
+    given = [rule for rule in site.rules if not (rule.planned and rule.name in of_nodes)]
+    rules = (*given, *_partition_rules(cluster, table, [rule.name for rule in given]))
     return replace(site, rules=rules, longest=(*site.longest, *longest))
 
 
