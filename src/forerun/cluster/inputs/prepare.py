@@ -490,12 +490,13 @@ def _site_as_given(scenario: Scenario, table: JobTable, cluster: Cluster) -> Sit
     longest = _partition_limits(machines) if machines.is_slurm else ()
     if not files and not machines.is_slurm:
         return Site()
+    zone = "" if table.recorded is None else table.recorded.zone
     until_s = np.inf if table.origin_s is None else table.origin_s + float(table.jobs.submit_s.max(initial=0))
     site = read_slurm_site(
         files,
         cluster,
         _slurm_nodes(machines, "")[1] if machines.is_slurm else None,
-        timezone=str((scenario.trace.options or {}).get("timezone", "")),
+        timezone=str((scenario.trace.options or {}).get("timezone", "")) or zone,
         until_s=until_s,
         conf=_conf(machines) if machines.is_slurm else None,
     )

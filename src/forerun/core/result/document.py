@@ -18,7 +18,7 @@ class StoredDocument:
     Parameters
     ----------
     name : of the file, without its suffix.
-    kind : `plan`, `measurement`, `bound`, `explanation` or `replay`.
+    kind : `plan`, `measurement`, `bound`, `explanation`, `replay` or `site`.
     domain : whose it is.
     version : of the forerun that wrote it; empty if the file does not say.
     answer : one sentence.
@@ -33,7 +33,7 @@ class StoredDocument:
     """
 
     name: str
-    kind: Literal["plan", "measurement", "bound", "explanation", "replay"]
+    kind: Literal["plan", "measurement", "bound", "explanation", "replay", "site"]
     domain: str
     version: str
     answer: str

@@ -1,0 +1,149 @@
+"""What changes of a site do to waits: paired differences on the same jobs, with intervals that carry the setting's error."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, Literal, TypeAlias
+
+import numpy as np
+
+from forerun.cluster.inputs.arrays import BOOL, F64
+from forerun.core.domain import Units
+from forerun.core.result.stats import Interval, student_quantile
+from forerun.core.study.blocks import block_difference
+from forerun.site.survey.changes import Change
+
+CONFIDENCE: Final = 0.9
+#: differences that are none: as a share of the mean wait, and in seconds
+EQUIVALENT: Final = 0.02
+EQUIVALENT_S: Final = 60.0
+#: how many are shown as the cheapest
+MOST_SHOWN: Final = 3
+
+Verdict: TypeAlias = Literal["better", "worse", "equivalent", "not separated"]
+
+
+@dataclass(frozen=True, slots=True)
+class Waits:
+    """Waits of the scored jobs of one run.
+
+    Parameters
+    ----------
+    submit_s, wait_s : float64[jobs].
+    """
+
+    submit_s: F64
+    wait_s: F64
+
+    def units(self) -> Units:
+        """For intervals over blocks of the log."""
+        return Units("jobs", self.submit_s, means={"wait_mean_s": self.wait_s})
+
+
+@dataclass(frozen=True, slots=True)
+class Effect:
+    """What a change does to the mean wait of the scored jobs.
+
+    Parameters
+    ----------
+    change : what is otherwise.
+    wait_s : the mean wait with it.
+    difference_s : that less the mean wait without it.
+    interval : of the difference, in seconds; None: the log is too short for one.
+    verdict : what can be said.
+    worst : the partition that it is worst for, and by how much its mean wait changes, in seconds.
+    waits : of the jobs.
+    tie : whether it is not separated from the change that is best.
+    """
+
+    change: Change
+    wait_s: float
+    difference_s: float
+    interval: Interval | None
+    verdict: Verdict
+    worst: tuple[str, float]
+    waits: Waits
+    tie: bool = False
+
+
+def error_of(recorded_s: float, simulated_s: float) -> float:
+    """By how much a setting misses the mean wait of history, relative to it."""
+    return abs(simulated_s - recorded_s) / max(recorded_s, EQUIVALENT_S)
+
+
+def difference(one: Waits, other: Waits, error: float, *, reproduced: bool) -> tuple[float, Interval | None]:
+    """The mean wait of one run less that of another, with its 90 % interval.
+
+    The interval is a block bootstrap over days of the log. A setting that reproduces history errs on a difference as it
+    does on the wait itself, in proportion, and independently of which jobs come; one that does not carries its whole error
+    of the wait.
+
+    Parameters
+    ----------
+    one, other : of the same jobs.
+    error : of the setting, relative.
+    reproduced : whether the setting reproduces history.
+    """
+    gap_s = float(one.wait_s.mean() - other.wait_s.mean())
+    over = block_difference(one.units(), other.units(), "wait_mean_s", gap_s)
+    if over is None:
+        return gap_s, None
+    tail = 0.5 + CONFIDENCE / 2
+    half_s = (over.interval.high - over.interval.low) / 2
+    half_s *= student_quantile(tail, over.blocks - 1) / student_quantile(0.975, over.blocks - 1)
+    if reproduced:
+        half_s = math.hypot(half_s, error * abs(gap_s))
+    else:
+        half_s += error * float(other.wait_s.mean())
+    return gap_s, Interval(gap_s - half_s, gap_s + half_s, CONFIDENCE, over.interval.method)
+
+
+def verdict_of(gap_s: float, interval: Interval | None, wait_s: float) -> Verdict:
+    """What can be said of a difference. wait_s: the mean wait that it is a difference from."""
+    near_s = max(EQUIVALENT * wait_s, EQUIVALENT_S)
+    if interval is None:
+        return "equivalent" if gap_s == 0 else "not separated"
+    if -near_s <= interval.low and interval.high <= near_s:
+        return "equivalent"
+    return "better" if interval.high < 0 else "worse" if interval.low > 0 else "not separated"
+
+
+def effect_of(
+    change: Change, waits: Waits, base: Waits, partition: Sequence[str], error: float, *, reproduced: bool
+) -> Effect:
+    """The effect of a change. partition: of each job; the others as for `difference`."""
+    gap_s, interval = difference(waits, base, error, reproduced=reproduced)
+    names = np.array(partition, dtype=object)
+    by_partition = {
+        name: float((waits.wait_s - base.wait_s)[mine].mean())
+        for name in dict.fromkeys(partition)
+        if (mine := _of(names, name)).sum() >= 0.02 * len(names)
+    }
+    worst = max(by_partition.items(), key=lambda one: one[1], default=("", 0.0))
+    verdict = verdict_of(gap_s, interval, float(base.wait_s.mean()))
+    return Effect(change, float(waits.wait_s.mean()), gap_s, interval, verdict, worst, waits)
+
+
+def _of(names: object, name: str) -> BOOL:
+    return np.asarray(names == name, np.bool_)
+
+
+def cheapest(effects: Sequence[Effect], error: float, *, reproduced: bool) -> list[Effect]:
+    """The cheapest of the changes that are better: those without nodes first, of these the one with the most effect.
+
+    A change that is not separated from the one with the most effect of all is marked as a tie with it.
+    """
+    from dataclasses import replace
+
+    better = [one for one in effects if one.verdict == "better"]
+    if not better:
+        return []
+    most = min(better, key=lambda one: one.difference_s)
+    marked = []
+    for one in better:
+        _, gap = difference(one.waits, most.waits, error, reproduced=reproduced)
+        tie = one is not most and (gap is None or gap.low <= 0 <= gap.high)
+        marked.append(replace(one, tie=tie))
+    return sorted(marked, key=lambda one: (one.change.nodes, one.difference_s))[:MOST_SHOWN]
