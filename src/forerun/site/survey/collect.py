@@ -111,9 +111,9 @@ def _printed(shape: Shape) -> str:
     return f'{{ {{{{$c := ""}}}}{members}}}'
 
 
-def _fields(command: str, keys: str) -> str:
-    """What prints some `Key=Value` of what scontrol prints, each on a line of its own."""
-    return f"TZ=UTC {command} | grep -oE '\\b({'|'.join(keys.split())})=[^ ]*'"
+def _fields(command: str, keys: str, other: str = "") -> str:
+    """What prints some `Key=Value` of what scontrol prints, each on a line of its own. other: what else is printed."""
+    return f"TZ=UTC {command} | grep -oE '\\b({'|'.join(keys.split())})=[^ ]*{other}'"
 
 
 #: columns of sacctmgr
@@ -138,8 +138,8 @@ SLURM: Final[Mapping[str, str]] = {
     "reservations.txt": _fields(
         "scontrol show res",
         "ReservationName StartTime EndTime Duration Nodes NodeCnt PartitionName Flags TRES Users Accounts State",
-    )
-    + " || echo No reservations in the system",
+        "|^No reservations.*",
+    ),
     "nodes.txt": _fields("scontrol show node", "NodeName CPUTot RealMemory Gres State Partitions"),
     "qos.txt": f"sacctmgr -P show qos format=Name,Priority,Preempt,PreemptMode,Flags,UsageFactor,{_PER_USER}",
     "associations.txt": f"sacctmgr -P show assoc tree format=Cluster,Account,ParentName,User,Partition,Share,{_LIMITS}",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, Final
 
 from forerun.cluster.summary.past import Beside
@@ -41,8 +42,8 @@ class _Site(Spec, frozen=True, kw_only=True):
     written: dict[str, str] = {}
 
 
-def content_of(made: Survey) -> dict[str, Any]:
-    """Everything that a survey says, as plain data."""
+def content_of(made: Survey, folder: Path) -> dict[str, Any]:
+    """Everything that a survey says, as plain data; files of its folder by their names alone."""
     whole, *_ = made.past.rows
     content: dict[str, Any] = {
         "format": SITE_FORMAT,
@@ -57,7 +58,6 @@ def content_of(made: Survey) -> dict[str, Any]:
             "scored_jobs": whole.jobs,
             "wait_p90_h": made.result.summary["wait_p90_s"] / 3600,
             "gpus": made.result.summary["gpus"],
-            "policy": made.setting.policy,
         },
         "files": [one.row() for one in made.setting.files],
         "waiting": list(made.why),
@@ -66,10 +66,19 @@ def content_of(made: Survey) -> dict[str, Any]:
         "changes": [_effect(one) for one in made.effects],
         "starts": list(made.shapes),
         "notes": [*_notes(made), *made.notes],
-        "scenario": to_data(made.result.scenario),
+        "scenario": _named(to_data(made.result.scenario), folder),
     }
     data: dict[str, Any] = plain(content)
     return data
+
+
+def _named(data: Any, folder: Path) -> Any:
+    """Plain data with the files of a folder by their names."""
+    if isinstance(data, dict):
+        return {key: _named(value, folder) for key, value in data.items()}
+    if isinstance(data, (list, tuple)):
+        return [_named(value, folder) for value in data]
+    return Path(data).name if isinstance(data, str) and Path(data).parent == folder.resolve() else data
 
 
 def _beside(one: Beside) -> dict[str, Any]:
@@ -89,6 +98,7 @@ def _effect(one: Effect) -> dict[str, Any]:
     """A change as a row; what it sets is as for `--set`."""
     name, worst_s = one.worst
     interval = one.interval
+    shorter = f"{name} ({'+' if worst_s > 0 else '−'}{duration(abs(worst_s))})"
     return {
         "change": one.change.name,
         "costs": f"{one.change.nodes} node" if one.change.nodes else "nothing",
@@ -97,7 +107,7 @@ def _effect(one: Effect) -> dict[str, Any]:
         "low_h": None if interval is None else interval.low / 3600,
         "high_h": None if interval is None else interval.high / 3600,
         "verdict": one.verdict + (", a tie with the best" if one.tie else ""),
-        "worst for": f"{name} ({'+' if worst_s > 0 else '−'}{duration(abs(worst_s))})" if name else "–",
+        "worst for": shorter if name and round(worst_s) else "–",
         "try": " ".join(f"--set '{override(path, value)}'" for path, value in one.change.sets.items()),
     }
 
@@ -120,7 +130,7 @@ def _why(made: Survey) -> str:
     first = made.why[0]
     waits = f"{first['partition']} waits longest, {first['mostly']}" if first["wait_h"] else "no job waits"
     helps = "no change that was tried is separated from none"
-    if made.best:
+    if made.best and made.best[0].verdict == "better":
         best = made.best[0]
         ties = [one.change.name for one in made.best if one.tie]
         helps = f"cheapest help: {best.change.name} ({_gain(best)})" + (
@@ -240,7 +250,7 @@ class SiteDocument(Document):
                     x="change",
                     y=Axis("difference", "difference of the mean wait", "h"),
                     rules=[Rule(0.0, "as it is", "y")],
-                    caption="With 90 % intervals; below the line jobs wait less.",
+                    caption="With 90 % intervals; on the low side of the line jobs wait less.",
                 )
             )
         return tuple(made)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Literal, TypeAlias
 
 import numpy as np
@@ -55,7 +55,7 @@ class Effect:
     verdict : what can be said.
     worst : the partition that it is worst for, and by how much its mean wait changes, in seconds.
     waits : of the jobs.
-    tie : whether it is not separated from the change that is best.
+    tie : whether it is not worse than the change that is best.
     """
 
     change: Change
@@ -131,19 +131,18 @@ def _of(names: object, name: str) -> BOOL:
 
 
 def cheapest(effects: Sequence[Effect], error: float, *, reproduced: bool) -> list[Effect]:
-    """The cheapest of the changes that are better: those without nodes first, of these the one with the most effect.
+    """The cheapest changes that are better, or, where none is, that may be: those without nodes first, then by effect.
 
-    A change that is not separated from the one with the most effect of all is marked as a tie with it.
+    A change that is not worse than the one with the most effect of all is marked as a tie with it.
     """
-    from dataclasses import replace
-
     better = [one for one in effects if one.verdict == "better"]
+    better = better or [one for one in effects if one.verdict == "not separated" and one.difference_s < 0]
     if not better:
         return []
     most = min(better, key=lambda one: one.difference_s)
     marked = []
     for one in better:
-        _, gap = difference(one.waits, most.waits, error, reproduced=reproduced)
-        tie = one is not most and (gap is None or gap.low <= 0 <= gap.high)
-        marked.append(replace(one, tie=tie))
+        gap_s, interval = difference(one.waits, most.waits, error, reproduced=reproduced)
+        apart = verdict_of(gap_s, interval, most.wait_s) == "worse"
+        marked.append(replace(one, tie=one is not most and not apart))
     return sorted(marked, key=lambda one: (one.change.nodes, one.difference_s))[:MOST_SHOWN]

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from forerun.core.atomic_write import beside, system_reason
-from forerun.core.errors import Problem, StoreError
+from forerun.core.errors import ForerunError, Problem, StoreError
 from forerun.core.result.reading import read_document
 from forerun.site.survey.document import SITE_FORMAT
 from forerun.site.survey.pseudonyms import new_key, read_key
@@ -26,9 +26,9 @@ KEY: Final = "names.key"
 
 @contextmanager
 def building(target: Path) -> Iterator[Path]:
-    """A hidden folder beside a folder, gone at the end. Raises StoreError where none can be made.
+    """A hidden folder beside a folder, gone at the end; errors name the files in it without it.
 
-    target: need not exist.
+    target: need not exist. Raises StoreError where no folder can be made.
     """
     if target.exists() and not target.is_dir():
         raise StoreError.at(target, "is a file; name a folder")
@@ -40,6 +40,11 @@ def building(target: Path) -> Iterator[Path]:
         raise StoreError.at(target, f"cannot be written: {error.strerror}") from error
     try:
         yield made
+    except ForerunError as error:
+        inside = f"{made}{os.sep}"
+        raise type(error)(
+            *(Problem(one.where.replace(inside, ""), one.what.replace(inside, "")) for one in error.problems)
+        ) from None
     finally:
         shutil.rmtree(made, ignore_errors=True)
 

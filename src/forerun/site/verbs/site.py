@@ -76,7 +76,7 @@ def command(
                 _show.say(f"forerun: not used: {line}")
         setting = write_setting(found, folder, Pseudonyms(secret), zone, say)
         made = survey(setting, folder, most=most or 0, say=say)
-        content = content_of(made)
+        content = content_of(made, folder)
         say("drawing the page")
         from forerun.core.report import write_page
 
@@ -95,7 +95,7 @@ def _print(content: Mapping[str, Any]) -> None:
     from forerun.site.survey.document import DOCUMENT
 
     page = DOCUMENT.read("site", content)
-    for title, rows in page.tables.items():
+    for title, rows in sorted(page.tables.items(), key=lambda one: one[0] != "files"):
         columns = list(dict.fromkeys(name for row in rows for name in row if name != "try"))
         _show.print_table(
             [titled(*split_name(name)) for name in columns],
