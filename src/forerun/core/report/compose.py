@@ -50,7 +50,7 @@ _KINDS: Final = {
     "measurement": "measurements",
     "bound": "bounds",
     "replay": "replays",
-    "site": "sites",
+    "survey": "surveys",
     "explanation": "explanations",
 }
 #: sections that are shown unfolded on a page of several items

@@ -18,7 +18,7 @@ class StoredDocument:
     Parameters
     ----------
     name : of the file, without its suffix.
-    kind : `plan`, `measurement`, `bound`, `explanation`, `replay` or `site`.
+    kind : `plan`, `measurement`, `bound`, `explanation`, `replay` or `survey`.
     domain : whose it is.
     version : of the forerun that wrote it; empty if the file does not say.
     answer : one sentence.
@@ -33,7 +33,7 @@ class StoredDocument:
     """
 
     name: str
-    kind: Literal["plan", "measurement", "bound", "explanation", "replay", "site"]
+    kind: Literal["plan", "measurement", "bound", "explanation", "replay", "survey"]
     domain: str
     version: str
     answer: str

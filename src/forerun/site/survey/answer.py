@@ -12,6 +12,7 @@ import numpy as np
 
 from forerun.cluster.engine.run import Outcome
 from forerun.cluster.inputs.arrays import BOOL, F64, NO_REQUEST_S
+from forerun.cluster.summary.operators import instant_text
 from forerun.cluster.summary.past import Judged, Recorded, judged, reproduces
 from forerun.core.domain import get_domain
 from forerun.core.errors import InputError
@@ -41,7 +42,7 @@ class Survey:
     ----------
     setting : the scenario, and the files that it is made of.
     result : of the site as it is.
-    from_s : from when on jobs are scored, in seconds of the run.
+    scored_from : from when on jobs are scored, in words.
     past : the scored jobs of all partitions, then of each, beside history.
     effects : of the changes that were tried, in their order.
     untried : changes that were not.
@@ -53,7 +54,7 @@ class Survey:
 
     setting: Setting
     result: Result
-    from_s: float
+    scored_from: str
     past: Judged
     effects: tuple[Effect, ...]
     untried: tuple[Change, ...]
@@ -105,7 +106,7 @@ def survey(setting: Setting, folder: Path, *, most: int = 0, say: Callable[[str]
     return Survey(
         setting,
         result,
-        from_s,
+        instant_text(from_s, base.inputs.origin_s, recorded.zone),
         past,
         tuple(effects),
         tuple(changes[len(chosen) :]),

@@ -100,7 +100,7 @@ def _nodes(base: Outcome, waiting: Sequence[str]) -> Iterator[Change]:
         (group, *others) = nodes
         count = max(1, group["count"] // 50) if group["gpus"] == 1 else 1
         more = [{**group, "count": group["count"] + count}, *others]
-        what = f"{count} GPUs more" if group["gpus"] == 1 else "one more node"
+        what = f"{count} GPU{'s' * (count > 1)} more" if group["gpus"] == 1 else "one more node"
         yield Change(what, {"machines.nodes": more}, nodes=1)
 
 

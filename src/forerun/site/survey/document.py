@@ -11,7 +11,7 @@ from forerun.core.documents import Document
 from forerun.core.errors import StoreError
 from forerun.core.result.document import StoredDocument
 from forerun.core.result.figures import Axis, Figure, Rule
-from forerun.core.result.numbers import duration, plain
+from forerun.core.result.numbers import format_number, plain
 from forerun.core.result.reading import check_figures, record
 from forerun.core.result.stats import Interval
 from forerun.core.scenario.spec import Spec, override, to_data
@@ -94,11 +94,15 @@ def _beside(one: Beside) -> dict[str, Any]:
     }
 
 
+def _hours(seconds: float) -> str:
+    """Seconds in hours, in words."""
+    return f"{format_number(seconds / 3600)} h"
+
+
 def _effect(one: Effect) -> dict[str, Any]:
     """A change as a row; what it sets is as for `--set`."""
-    name, worst_s = one.worst
-    interval = one.interval
-    shorter = f"{name} ({'+' if worst_s > 0 else '−'}{duration(abs(worst_s))})"
+    (name, worst_s), interval = one.worst, one.interval
+    worst = f"{name} ({'+' if worst_s > 0 else ''}{_hours(worst_s)})"
     return {
         "change": one.change.name,
         "costs": f"{one.change.nodes} node" if one.change.nodes else "nothing",
@@ -107,7 +111,7 @@ def _effect(one: Effect) -> dict[str, Any]:
         "low_h": None if interval is None else interval.low / 3600,
         "high_h": None if interval is None else interval.high / 3600,
         "verdict": one.verdict + (", a tie with the best" if one.tie else ""),
-        "worst for": shorter if name and round(worst_s) else "–",
+        "worst for": worst if name and round(worst_s) else "–",
         "try": " ".join(f"--set '{override(path, value)}'" for path, value in one.change.sets.items()),
     }
 
@@ -115,9 +119,7 @@ def _effect(one: Effect) -> dict[str, Any]:
 def _why(made: Survey) -> str:
     """The answer in a few clauses: history first where it is not reproduced."""
     whole, *partitions = made.past.rows
-    near = (
-        f"{duration(whole.simulated_mean_s)} mean wait simulated, {duration(whole.recorded_mean_s)} recorded"
-    )
+    near = f"{_hours(whole.simulated_mean_s)} mean wait simulated, {_hours(whole.recorded_mean_s)} recorded"
     if made.reproduced:
         history = f"the last month is reproduced: {near}"
     else:
@@ -141,18 +143,18 @@ def _why(made: Survey) -> str:
 
 
 def _gain(one: Effect) -> str:
-    shorter = f"mean wait {duration(-one.difference_s)} shorter"
+    shorter = f"mean wait {_hours(-one.difference_s)} shorter"
     if one.interval is None:
         return shorter
-    return f"{shorter}, 90 % interval {duration(-one.interval.high)} to {duration(-one.interval.low)}"
+    return f"{shorter}, 90 % interval {_hours(-one.interval.high)} to {_hours(-one.interval.low)}"
 
 
 def _notes(made: Survey) -> list[str]:
     apart = ", ".join(f"{count:,} {why}" for why, count in made.past.apart.items())
     notes = [
         made.setting.policy,
-        "scored are jobs of the last month, and of at most the last 40 % of the log; what is calibrated is so before that"
-        + (f"; not scored: {apart}" if apart else ""),
+        f"scored are jobs submitted from {made.scored_from} on, the last month and at most the last 40 % of the log; what "
+        "is calibrated is so before that" + (f"; not scored: {apart}" if apart else ""),
         f"intervals of {CONFIDENCE:.0%} are block bootstraps over days of the scored part; "
         + (
             "they carry the setting's error in proportion to the difference"
@@ -201,7 +203,7 @@ class SiteDocument(Document):
             return StoredDocument(
                 name=name,
                 file=where,
-                kind="site",
+                kind="survey",
                 domain=kept.domain,
                 version=kept.forerun,
                 answer=kept.why,

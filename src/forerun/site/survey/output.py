@@ -30,8 +30,6 @@ def building(target: Path) -> Iterator[Path]:
 
     target: need not exist. Raises StoreError where no folder can be made.
     """
-    if target.exists() and not target.is_dir():
-        raise StoreError.at(target, "is a file; name a folder")
     made = beside(target)
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -52,8 +50,10 @@ def building(target: Path) -> Iterator[Path]:
 def earlier(target: Path) -> dict[str, str]:
     """The files of an earlier survey in a folder, with their digests; none where there is none.
 
-    Raises StoreError where the folder holds other files and no survey.
+    Raises StoreError where the folder holds other files and no survey, or is a file.
     """
+    if target.exists() and not target.is_dir():
+        raise StoreError.at(target, "is a file; name a folder")
     if not target.exists() or not any(target.iterdir()):
         return {}
     answer = target / ANSWER

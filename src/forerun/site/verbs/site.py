@@ -67,7 +67,7 @@ def command(
 
         Reading("", (), zone).place()
     target = out or Path("site")
-    earlier(target) if target.is_dir() else None
+    earlier(target)
     secret = b"" if names else key_of(target, key)
     with building(target) as folder, output.working("looking into the files") as say:
         found = [recognised(path) for path in listed(files)]
@@ -80,7 +80,7 @@ def command(
         say("drawing the page")
         from forerun.core.report import write_page
 
-        write_page([DOCUMENT.read(target.name, content)], folder / PAGE)
+        write_page([DOCUMENT.read("site", content)], folder / PAGE)
         publish(folder, target, content, secret)
     if output.as_json:
         _show.print_json(content)
