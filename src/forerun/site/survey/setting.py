@@ -16,7 +16,7 @@ from forerun.cluster.inputs.slurm_conf import read_slurm_nodes, read_slurm_prior
 from forerun.core.atomic_write import WRITTEN
 from forerun.core.errors import ForerunError, InputError, UsageError
 from forerun.core.trace.files import save_trace
-from forerun.core.trace.reader import read_trace
+from forerun.core.trace.reader import read_trace, readers
 from forerun.core.trace.repair import RepairLog
 from forerun.core.trace.table import Trace
 from forerun.site.survey.copies import copy_of, log_copy, names_in
@@ -92,12 +92,10 @@ def _written(
 ) -> Setting:
     say(f"reading {log.name}")
     repairs = RepairLog()
-    read = read_trace(
-        log.path,
-        log.format,
-        options={"timezone": zone} if zone and log.format == "sacct" else {},
-        repairs=repairs,
-    )
+    options: dict[str, Any] = {"timezone": zone} if zone and log.format == "sacct" else {}
+    if "unfinished" in readers().get(log.format).__struct_fields__:
+        options["unfinished"] = True  # jobs that run or wait at the log's end
+    read = read_trace(log.path, log.format, options=options, repairs=repairs)
     if "start_s" not in read or not np.isfinite(read["start_s"]).any():
         raise InputError.at(
             log.name,
