@@ -21,7 +21,7 @@ from forerun.core.result.run import Result
 from forerun.core.scenarios import load
 from forerun.core.study.estimate import Estimate
 from forerun.site.survey.changes import Change, default_changes, tried
-from forerun.site.survey.effects import Effect, Waits, cheapest, effect_of, error_of
+from forerun.site.survey.effects import Effect, cheapest, effect_of, error_of, waits
 from forerun.site.survey.setting import SCENARIO, Setting
 
 DAY_S: Final = 86_400.0
@@ -170,9 +170,7 @@ def _effects(
         there = dict(zip(other.inputs.setting.jobs.id, _starts(other).tolist(), strict=True))
         then_s = np.array([there.get(name, np.nan) for name in ids])
         both = np.flatnonzero(scored & np.isfinite(then_s))
-        without, with_change = (
-            Waits(submit_s[both], at_s[both] - submit_s[both]) for at_s in (start_s, then_s)
-        )
+        without, with_change = (waits(submit_s[both], at_s[both]) for at_s in (start_s, then_s))
         of = [partitions[row] for row in both.tolist()]
         effects.append(effect_of(change, with_change, without, of, error, reproduced=reproduced))
         if lost := int(scored.sum()) - len(both):

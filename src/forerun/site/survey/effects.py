@@ -9,7 +9,7 @@ from typing import Final, Literal, TypeAlias
 
 import numpy as np
 
-from forerun.cluster.inputs.arrays import BOOL, F64
+from forerun.cluster.inputs.arrays import F64
 from forerun.core.domain import Units
 from forerun.core.result.stats import Interval, student_quantile
 from forerun.core.study.blocks import block_difference
@@ -25,21 +25,13 @@ MOST_SHOWN: Final = 3
 Verdict: TypeAlias = Literal["better", "worse", "equivalent", "not separated"]
 
 
-@dataclass(frozen=True, slots=True)
-class Waits:
-    """Waits of the scored jobs of one run.
+#: the figure that changes are judged by
+_WAIT: Final = "wait_mean_s"
 
-    Parameters
-    ----------
-    submit_s, wait_s : float64[jobs].
-    """
 
-    submit_s: F64
-    wait_s: F64
-
-    def units(self) -> Units:
-        """For intervals over blocks of the log."""
-        return Units("jobs", self.submit_s, means={"wait_mean_s": self.wait_s})
+def waits(submit_s: F64, start_s: F64) -> Units:
+    """The waits of the scored jobs of a run, for intervals over blocks of its log."""
+    return Units("jobs", submit_s, means={_WAIT: start_s - submit_s})
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +46,7 @@ class Effect:
     interval : of the difference, in seconds; None: the log is too short for one.
     verdict : what can be said.
     worst : the partition that it is worst for, and by how much its mean wait changes, in seconds.
-    waits : of the jobs.
+    waits : of the scored jobs.
     tie : whether it is not worse than the change that is best.
     """
 
@@ -64,7 +56,7 @@ class Effect:
     interval: Interval | None
     verdict: Verdict
     worst: tuple[str, float]
-    waits: Waits
+    waits: Units
     tie: bool = False
 
 
@@ -73,7 +65,7 @@ def error_of(recorded_s: float, simulated_s: float) -> float:
     return abs(simulated_s - recorded_s) / max(recorded_s, EQUIVALENT_S)
 
 
-def difference(one: Waits, other: Waits, error: float, *, reproduced: bool) -> tuple[float, Interval | None]:
+def difference(one: Units, other: Units, error: float, *, reproduced: bool) -> tuple[float, Interval | None]:
     """The mean wait of one run less that of another, with its 90 % interval.
 
     The interval is a block bootstrap over days of the log. A setting that reproduces history errs on a difference as it
@@ -86,8 +78,9 @@ def difference(one: Waits, other: Waits, error: float, *, reproduced: bool) -> t
     error : of the setting, relative.
     reproduced : whether the setting reproduces history.
     """
-    gap_s = float(one.wait_s.mean() - other.wait_s.mean())
-    over = block_difference(one.units(), other.units(), "wait_mean_s", gap_s)
+    before_s = float(other.means[_WAIT].mean())
+    gap_s = float(one.means[_WAIT].mean()) - before_s
+    over = block_difference(one, other, _WAIT, gap_s)
     if over is None:
         return gap_s, None
     tail = 0.5 + CONFIDENCE / 2
@@ -96,7 +89,7 @@ def difference(one: Waits, other: Waits, error: float, *, reproduced: bool) -> t
     if reproduced:
         half_s = math.hypot(half_s, error * abs(gap_s))
     else:
-        half_s += error * float(other.wait_s.mean())
+        half_s += error * before_s
     return gap_s, Interval(gap_s - half_s, gap_s + half_s, CONFIDENCE, over.interval.method)
 
 
@@ -111,23 +104,19 @@ def verdict_of(gap_s: float, interval: Interval | None, wait_s: float) -> Verdic
 
 
 def effect_of(
-    change: Change, waits: Waits, base: Waits, partition: Sequence[str], error: float, *, reproduced: bool
+    change: Change, waits: Units, base: Units, partition: Sequence[str], error: float, *, reproduced: bool
 ) -> Effect:
     """The effect of a change. partition: of each job; the others as for `difference`."""
     gap_s, interval = difference(waits, base, error, reproduced=reproduced)
-    names = np.array(partition, dtype=object)
-    by_partition = {
-        name: float((waits.wait_s - base.wait_s)[mine].mean())
-        for name in dict.fromkeys(partition)
-        if (mine := _of(names, name)).sum() >= 0.02 * len(names)
-    }
+    longer_s = waits.means[_WAIT] - base.means[_WAIT]
+    names, of = np.unique(np.array(partition, dtype=str), return_inverse=True)
+    jobs, sums_s = np.bincount(of), np.bincount(of, longer_s)
+    large = np.flatnonzero(jobs >= 0.02 * len(of)).tolist()
+    by_partition = {str(names[at]): float(sums_s[at] / jobs[at]) for at in large}
     worst = max(by_partition.items(), key=lambda one: one[1], default=("", 0.0))
-    verdict = verdict_of(gap_s, interval, float(base.wait_s.mean()))
-    return Effect(change, float(waits.wait_s.mean()), gap_s, interval, verdict, worst, waits)
-
-
-def _of(names: object, name: str) -> BOOL:
-    return np.asarray(names == name, np.bool_)
+    wait_s = float(base.means[_WAIT].mean())
+    verdict = verdict_of(gap_s, interval, wait_s)
+    return Effect(change, wait_s + gap_s, gap_s, interval, verdict, worst, waits)
 
 
 def cheapest(effects: Sequence[Effect], error: float, *, reproduced: bool) -> list[Effect]:

@@ -37,9 +37,7 @@ def identified(
     ]
     policy: dict[str, Any] = {"name": "easy"}
     try:
-        card = replay_log(
-            read_history(path, format, resource="gpus", zone=zone or "UTC"), identify=False
-        ).card
+        card = replay_log(read_history(path, format, zone=zone or "UTC"), identify=False).card
     except InputError as error:
         return (
             [{"count": count, "gpus": 1}],
