@@ -22,7 +22,7 @@ from forerun.cluster.engine.run import rules_for, run_rules
 from forerun.cluster.explain import ClusterExplainer
 from forerun.cluster.inputs.arrays import Cluster, Jobs
 from forerun.cluster.inputs.setting import Setting, Window
-from forerun.cluster.policies.backfilling.base import BackfillPolicy, FreeProfile
+from forerun.cluster.policies.backfilling.base import BackfillPolicy
 from forerun.cluster.policies.conservative import Conservative
 from forerun.cluster.policies.easy import Easy
 from forerun.cluster.policies.first_fit import FirstFit
@@ -511,20 +511,7 @@ def test_first_fit_by_submission_is_backfill_without_reservations() -> None:
         assert starts(made, FirstFit(order=Fcfs())) == record.first_start_s.tolist()
 
 
-# -- profiles, nodes, quotas, other orders -------------------------------------------------------------------------------
-
-
-def test_the_profile_of_free_gpus() -> None:
-    profile = FreeProfile(10.0, 4)
-    profile.take(10.0, 50.0, 3)
-    profile.take(30.0, 40.0, 1)
-    assert profile.fits(10.0, 20.0, 1) and not profile.fits(10.0, 21.0, 1)
-    assert profile.earliest(20.0, 1) == 10.0
-    assert profile.earliest(21.0, 1) == 40.0
-    assert profile.earliest(1.0, 4) == 50.0
-    assert profile.earliest(1.0, 5) == math.inf
-    profile.take(50.0, math.inf, 4)
-    assert profile.earliest(11.0, 1) == 10.0 and profile.earliest(21.0, 1) == math.inf
+# -- nodes, quotas, other orders -------------------------------------------------------------------------------
 
 
 def test_jobs_wait_for_whole_nodes_where_they_are_placed() -> None:

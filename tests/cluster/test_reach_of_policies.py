@@ -117,7 +117,7 @@ def check(made: Setting, policy: Policy, record: Record) -> None:
     for at_s in np.unique([at_s for _, at_s, _ in starts]).tolist():
         there = [on for row, from_s, on in starts if from_s <= at_s < record.end_s[row]]
         assert (np.sum(there, axis=0) <= size).all(), f"t={at_s:g} s"
-    if isinstance(policy, SlurmBackfill):
+    if isinstance(policy, BackfillPolicy):
         for row, at_s, on in starts:
             for window in made.maintenance:
                 by_s = 60.0 if isinstance(policy, SlurmBackfill) else 0.0  # to which its plan rounds

@@ -143,10 +143,12 @@ class View:
         "now_s",
         "over_quota",
         "owner",
+        "placement",
         "quota",
         "rate",
         "reach",
         "seats_for",
+        "seed",
         "slot_s",
         "spread",
         "total",
@@ -175,6 +177,9 @@ class View:
         self.reach: Reach | None = None
         #: what they ask for in each of their partitions, likewise
         self.entries: Entries | None = None
+        #: the scenario's placement, and the seed of the one that draws
+        self.placement = "anywhere"
+        self.seed = 0
         self.windows: tuple[Window, ...] = ()
         self.slot_s = 60.0
         self.costs: F64 = np.zeros((1, 6, 1))

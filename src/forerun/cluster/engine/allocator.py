@@ -7,7 +7,7 @@ which is checked, placed on nodes, charged for restarts, and recorded.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Self
 
@@ -27,7 +27,7 @@ from forerun.cluster.inputs.arrays import (
     ThroughputTable,
 )
 from forerun.cluster.inputs.limits import Tally
-from forerun.cluster.inputs.reach import WHOLE_NODE, beside_nodes, entries_of, reach_of
+from forerun.cluster.inputs.reach import WHOLE_NODE, Reach, beside_nodes, entries_of, reach_of
 from forerun.cluster.inputs.setting import Setting
 from forerun.cluster.policy import AbsentJob, Allocation, Allocator, Scheduler
 from forerun.core.errors import PolicyError, ScenarioError
@@ -115,6 +115,7 @@ class AllocatorRules(ObservingRules[float]):
         self.view.quota, self.view.limits = terms.quota, setting.limits
         self.view.slot_s, self.view.costs = float(setting.slot_s), self.state.cost
         self.view.types = self.types
+        self.view.placement, self.view.seed = terms.placement, setting.seed
         if len(self.state.owner):
             self.view.node_gpus = np.diff(self.state.node_first)
             self.view.node_type = self.state.node_type
@@ -461,15 +462,15 @@ class AllocatorRules(ObservingRules[float]):
 
     def _require_places(self) -> None:
         """Raise ScenarioError if the placement could not even put a job on nodes that are all free."""
-        jobs, empty = self.setting.jobs, np.full(len(self.state.owner), -1, np.int64)
-        asked = self.state.i[[ak.WANT, ak.REACH, ak.NODES, ak.ALONE]]
-        rows = np.unique(asked, axis=1, return_index=True)[1] if not self.policy.places else ()
-        for row in sorted(int(one) for one in rows):
+        assert self.view.reach is not None
+        empty, jobs = np.full(len(self.state.owner), -1, np.int64), self.setting.jobs
+
+        def has_place(row: int) -> bool:
             gpus = int(jobs.gpus[row])
-            if not any(len(self._seats_of(row, empty, gpus, number)) for number in range(len(self.types))):
-                where, name = f"job {jobs.id[row]}", self.terms.placement
-                what = f"asks for {gpus} GPUs, for which the placement {name} has no nodes even when all nodes are free"
-                raise ScenarioError.at(where, what)
+            return any(len(self._seats_of(row, empty, gpus, number)) for number in range(len(self.types)))
+
+        if not self.policy.places:
+            require_places(jobs, self.view.reach, self.terms.placement, has_place)
 
     def _named(self, answer: Allocation, gpus: I64, types: I64) -> dict[int, list[int]]:
         """The GPUs, by position, of jobs for which an answer names nodes on which they are not yet.
@@ -695,6 +696,21 @@ def require_room(jobs: Jobs, most: int, there: str) -> None:
         row = int(too_large[0])
         more = f" (and {len(too_large) - 1} more)" if len(too_large) > 1 else ""
         raise ScenarioError.at(f"job {jobs.id[row]}", f"asks for {jobs.gpus[row]} GPUs, {there}{more}")
+
+
+def require_places(jobs: Jobs, reach: Reach, placement: str, has_place: Callable[[int], bool]) -> None:
+    """Raise ScenarioError for a job that a placement cannot even put on nodes that are all free.
+
+    Parameters
+    ----------
+    reach : of the jobs; those of a class that ask alike are asked about once.
+    has_place : whether the job of a row has a place.
+    """
+    asked = np.array([jobs.gpus, reach.kind, reach.said, reach.each])
+    for row in sorted(np.unique(asked, axis=1, return_index=True)[1].tolist()):
+        if not has_place(row):
+            what = f"for which the placement {placement} has no nodes even when all nodes are free"
+            raise ScenarioError.at(f"job {jobs.id[row]}", f"asks for {jobs.gpus[row]} GPUs, {what}")
 
 
 def _type_names(setting: Setting) -> tuple[str, ...]:

@@ -194,7 +194,7 @@ def away(window: Window, size: I64) -> BOOL:
     return behind < window.gpus
 
 
-class _Shares:
+class Shares:
     """What fair shares add to priorities, counted anew every few minutes.
 
     Parameters
@@ -280,10 +280,10 @@ class NodeQueueRules(QueueRules):
         )
         if not weights.fairshare:
             return queue
-        self.shares = _Shares(order, setting.jobs, ranks, decay_per_s)
+        self.shares = Shares(order, setting.jobs, ranks, decay_per_s)
         return queue._replace(ranks=self.shares.ranks)
 
-    shares: _Shares | None
+    shares: Shares | None
 
     def advance_to(self, until_s: float) -> float:
         """Play on, with shares that are counted in between."""

@@ -22,6 +22,7 @@ from forerun.cluster.policy import PriorityPolicy
 if TYPE_CHECKING:
     from forerun.cluster.engine.kernels import backfill as bk
     from forerun.cluster.engine.kernels import node_queue as nq
+    from forerun.cluster.engine.kernels import promise_queue as pq
 
 
 class QueueRules(Rules[float]):
@@ -37,7 +38,11 @@ class QueueRules(Rules[float]):
     order = (Step.DECIDE,)
 
     def __init__(
-        self, setting: Setting, record: Record, queue: qk.Queue | bk.Backfill | nq.Queue, work_s: F64
+        self,
+        setting: Setting,
+        record: Record,
+        queue: qk.Queue | bk.Backfill | nq.Queue | pq.Queue,
+        work_s: F64,
     ) -> None:
         self.setting, self.record, self.compiled = setting, record, queue
         self.useful_gpu_s = work_s * setting.jobs.gpus

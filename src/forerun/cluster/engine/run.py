@@ -13,6 +13,7 @@ from forerun.cluster.engine.allocator import AllocatorRules, Terms
 from forerun.cluster.engine.backfill import BackfillRules
 from forerun.cluster.engine.node_queue import NodeQueueRules
 from forerun.cluster.engine.priority import PriorityRules
+from forerun.cluster.engine.promise_queue import PromiseRules, promise_terms
 from forerun.cluster.engine.record import Record
 from forerun.cluster.engine.rules import AnyRules
 from forerun.cluster.inputs.arrays import I64
@@ -91,6 +92,12 @@ def rules_for(policy: Policy, setting: Setting, record: Record, terms: Terms, se
         return NodeQueueRules(setting, record, policy.terms(), policy.order)
     if isinstance(policy, BackfillPolicy) and plain and not policy.places and policy.order.number >= 0:
         return BackfillRules(setting, record, policy)
+    named = not everywhere or terms.placement != "anywhere"
+    named = named and not isinstance(policy, SlurmBackfill) and not policy.round_s
+    if isinstance(policy, BackfillPolicy) and alone and named and policy.compiles:
+        placement = terms.placement if terms.placement != "anywhere" else "first-fit"
+        rule = promise_terms(policy, placement, setting.seed)
+        return PromiseRules(setting, record, rule, policy.order)
     return AllocatorRules(setting, record, policy, policy.build(stream(seed, "policy")), terms)
 
 

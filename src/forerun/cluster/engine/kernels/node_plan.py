@@ -118,13 +118,19 @@ def _ones(word: int) -> int:
 
 
 @kernel(inline=True)
-def _level(each: int, levels: I64) -> int:
+def lowest(word: int) -> int:
+    """The number of the lowest bit of a word that is set; there is one."""
+    return int(_ones((word & -word) - 1))
+
+
+@kernel(inline=True)
+def level_of(each: int, levels: I64) -> int:
     """The row of `levels` that a request asks for."""
     return len(levels) - 1 if each == WHOLE else min(each, len(levels) - 2)
 
 
 @kernel(allocates=False)
-def _enough(nodes: I64, usable: I64, from_word: int, to_word: int, count: int) -> bool:
+def enough(nodes: I64, usable: I64, from_word: int, to_word: int, count: int) -> bool:
     """Whether so many nodes are in both sets, which have some in these words only."""
     there = 0
     for word in range(from_word, to_word):
@@ -151,7 +157,7 @@ def _choose(nodes: I64, usable: I64, from_word: int, to_word: int, count: int, c
             if left == 0:
                 at = (word + 1) << 6
                 continue
-            at += _ones((left & -left) - 1)
+            at += lowest(left)
             begin = at
             while at < last:
                 word, bit = at >> 6, at & 63
@@ -209,7 +215,7 @@ def take_chosen(s: Nodes, job: int) -> None:
     for word in range(s.from_word[kind], s.to_word[kind]):
         left = s.chosen[word]
         while left != 0:
-            node = (word << 6) + _ones((left & -left) - 1)
+            node = (word << 6) + lowest(left)
             left &= left - 1
             take_seat(s, job, node, gpus_on(s, job, node, s.wide[job]))
 
@@ -315,18 +321,18 @@ def compact(s: Nodes) -> None:
 def may_start(s: Nodes, job: int) -> bool:
     """Whether enough nodes are there for a job, whoever waits for them."""
     kind = s.kind[job]
-    level = s.levels[_level(s.each[job], s.levels)]
-    return _enough(level, s.reach[kind], s.from_word[kind], s.to_word[kind], s.wide[job])
+    level = s.levels[level_of(s.each[job], s.levels)]
+    return enough(level, s.reach[kind], s.from_word[kind], s.to_word[kind], s.wide[job])
 
 
 @kernel(allocates=False)
 def starts_at_once(s: Nodes, job: int) -> bool:
     """Whether enough of the nodes in `usable` are there for a job; then they are chosen."""
     kind = s.kind[job]
-    from_word, to_word, level = s.from_word[kind], s.to_word[kind], _level(s.each[job], s.levels)
+    from_word, to_word, level = s.from_word[kind], s.to_word[kind], level_of(s.each[job], s.levels)
     for word in range(from_word, to_word):
         s.usable[word] &= s.reach[kind, word]
-    if not _enough(s.levels[level], s.usable, from_word, to_word, s.wide[job]):
+    if not enough(s.levels[level], s.usable, from_word, to_word, s.wide[job]):
         return False
     _choose(s.levels[level], s.usable, from_word, to_word, s.wide[job], s.chosen)
     return True
@@ -391,8 +397,8 @@ def earliest(s: Nodes, job: int, now: float) -> float:
     """
     kind, wide, each = s.kind[job], s.wide[job], s.each[job]
     from_word, to_word, pool = s.from_word[kind], s.to_word[kind], s.pool[kind]
-    level = s.levels[_level(each, s.levels)]
-    if _enough(level, s.usable, from_word, to_word, wide):
+    level = s.levels[level_of(each, s.levels)]
+    if enough(level, s.usable, from_word, to_word, wide):
         _choose(level, s.usable, from_word, to_word, wide, s.chosen)
         return now
     missing = wide
@@ -449,7 +455,7 @@ def plan_job(s: Nodes, job: int, now: float, resolution_s: float) -> bool:
         _leave_usable(s, kind, begin, end)
         change = _comes_back(s, kind, begin, end)
         start = freed = np.inf
-        if _enough(s.reach[kind], s.usable, from_word, to_word, s.wide[job]):
+        if enough(s.reach[kind], s.usable, from_word, to_word, s.wide[job]):
             freed = earliest(s, job, now)
             start = max(freed, begin)
         if start == np.inf or start > change:

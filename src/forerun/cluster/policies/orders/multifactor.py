@@ -276,60 +276,17 @@ class ShareTree:
             self.share[each] = self.raw[each] / total if total else 0.0
         return node
 
-    def with_accounts(self, gpu_s: F64) -> F64:
-        """The usage of every node, from that of users: an account's is that of all below it."""
-        usage = gpu_s.copy()
-        for node in range(len(self) - 1, 0, -1):
-            usage[self.parent[node]] += usage[node]
-        return usage
-
     def classic(self, gpu_s: F64, damping: float) -> F64:
-        """The classic fair-share factor of every node: 2^(-(effective usage / normalised shares) / damping)."""
-        usage = self.with_accounts(gpu_s)
-        actual = usage / usage[0] if usage[0] > 0 else usage
-        effective, shares, factor = actual.copy(), self.share.copy(), np.ones(len(self))
-        for node in range(1, len(self)):
-            parent, part = self.parent[node], self.share[node]
-            shares[node] *= shares[parent]
-            if parent:
-                effective[node] = actual[node] + (effective[parent] - actual[node]) * part
-            ratio = effective[node] / shares[node] if shares[node] > 0 else math.inf
-            factor[node] = 2.0 ** (-ratio / damping)
-        return factor
+        """The classic fair-share factor of every node, by its usage; see `kernels.share_tree`."""
+        from forerun.cluster.engine.kernels import share_tree
+
+        return share_tree.classic(np.array(self.parent), self.share, gpu_s, damping)
 
     def fair_tree(self, gpu_s: F64) -> F64:
-        """The Fair Tree factor of every user (0 for accounts): its rank by level fair shares over the number of users."""
-        usage, factor = self.with_accounts(gpu_s), np.zeros(len(self))
-        level = np.zeros(len(self))
-        for node in range(1, len(self)):
-            if self.share[node] > 0:
-                # shares over the part of the usage of siblings and its own
-                siblings = usage[self.parent[node]]
-                served = self.share[node] * siblings / usage[node] if usage[node] > 0 else math.inf
-                level[node] = float(f"{served:.12g}")  # what is equal but for rounding is equal
-        left = users = sum(self.is_user)
-        for tied in self._tied(self.children[0], level):
-            factor[tied] = left / users
-            left -= len(tied)
-        return factor
+        """The Fair Tree factor of every user, by its usage; see `kernels.share_tree`."""
+        from forerun.cluster.engine.kernels import share_tree
 
-    def _tied(self, nodes: list[int], level: F64) -> list[list[int]]:
-        """Users in the order of their ranks, those of equal rank together.
-
-        Accounts of equal level fair share descend as one; a user who equals an account has the rank of its first user.
-        """
-        groups: list[list[int]] = []
-        for value in sorted({float(level[node]) for node in nodes}, reverse=True):
-            equal = [node for node in nodes if level[node] == value]
-            users = [node for node in equal if self.is_user[node]]
-            below = [child for node in equal if not self.is_user[node] for child in self.children[node]]
-            further = self._tied(below, level) if below else []
-            if users and further:
-                further[0] = users + further[0]
-            elif users:
-                further = [users]
-            groups += further
-        return groups
+        return share_tree.fair_tree(np.array(self.parent), self.share, np.array(self.is_user), gpu_s)
 
 
 class MultifactorRanking:

@@ -1,0 +1,79 @@
+"""The queue on named nodes: whole runs beside a slow reference, and states that it is set to."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from forerun.cluster.engine.allocator import AllocatorRules, Terms
+from forerun.cluster.engine.promise_queue import PromiseRules
+from forerun.cluster.engine.record import Record
+from forerun.cluster.engine.run import rules_for, run_rules
+from forerun.cluster.inputs.setting import Setting
+from forerun.cluster.policies.backfilling.base import BackfillPolicy
+from forerun.cluster.policies.conservative import Conservative
+from forerun.cluster.policies.easy import Easy
+from forerun.cluster.policies.first_fit import FirstFit
+from forerun.cluster.policies.orders.fcfs import Fcfs
+from forerun.cluster.policies.orders.sjf import ShortestRequest
+from forerun.cluster.policies.orders.wfp3 import Wfp3
+
+from ..conftest import cases
+from .backfill_reference import Reference
+from .test_reach_of_policies import check, site, taken
+
+CASES = cases(0)
+
+
+EASY_AND_KIN = (
+    FirstFit(),
+    Easy(),
+    Easy(promises=2),
+    Easy(promises=3, examined=4),
+    Conservative(),
+    Conservative(examined=2),
+)
+ORDERS = (Fcfs(), ShortestRequest(), Wfp3())
+
+
+def drawn_case(draw: np.random.Generator) -> tuple[Setting, BackfillPolicy, str]:
+    policy = EASY_AND_KIN[draw.integers(len(EASY_AND_KIN))].with_(order=ORDERS[draw.integers(len(ORDERS))])
+    made = site(draw, late=bool(draw.random() < 0.7))
+    return made, policy, str(draw.choice(["first-fit", "best-fit"]))
+
+
+def seats(record: Record, made: Setting) -> dict[int, list[tuple[int, int]]]:
+    """GPUs by node of each job."""
+    return {
+        row: [(node, int(on[node])) for node in np.flatnonzero(on).tolist()]
+        for row, _, on in taken(made, record)
+    }
+
+
+def test_whole_runs_are_those_of_the_slow_reference_and_of_decisions_through_a_view() -> None:
+    draw = np.random.default_rng(10)
+    for number in range(max(CASES, 60)):
+        made, policy, placement = drawn_case(draw)
+        record = Record(made)
+        rules = rules_for(policy, made, record, Terms(placement=placement), 0)
+        assert isinstance(rules, PromiseRules)
+        run_rules(rules)
+        check(made, policy, record)
+        slow = Reference(made, policy, placement).run()
+        about = (number, policy, placement)
+        assert record.first_start_s.tolist() == slow.start_s, about
+        assert seats(record, made) == {row: sorted(on) for row, on in enumerate(slow.on)}, about
+        if number % 4 == 0:
+            viewed = Record(made)
+            run_rules(AllocatorRules(made, viewed, policy, policy.build(draw), Terms(placement=placement)))
+            assert record.first_start_s.tolist() == viewed.first_start_s.tolist(), about
+            assert record.places == viewed.places, about
+
+
+def test_an_instant_at_a_time_or_in_one_go_is_the_same_run() -> None:
+    draw = np.random.default_rng(11)
+    for _ in range(15):
+        made, policy, placement = drawn_case(draw)
+        one, other = Record(made), Record(made)
+        run_rules(rules_for(policy, made, one, Terms(placement=placement), 0))
+        run_rules(rules_for(policy, made, other, Terms(placement=placement), 0), [lambda now_s: None])
+        assert one.end_s.tolist() == other.end_s.tolist() and one.places == other.places
