@@ -33,7 +33,7 @@ def counted_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def site(seed: int, *, limits: bool = True) -> tuple[World, list[Attempt]]:
-    """A drawn world in which the schedule alone says why everybody waits: one partition a job, maintenance unannounced."""
+    """A drawn world in which the schedule alone says why everybody waits: one partition a job, maintenance hardly announced."""
     world, rules = hostile(seed)
     size = {node.name: node.gpus for node in world.nodes}
     members = {part.name: part.nodes for part in world.partitions}
@@ -44,7 +44,7 @@ def site(seed: int, *, limits: bool = True) -> tuple[World, list[Attempt]]:
         )
         for job in world.jobs
     )  # fmt: skip
-    away = tuple(replace(one, known_s=one.from_s) for one in world.maintenance)
+    away = tuple(replace(one, known_s=one.from_s - 1) for one in world.maintenance)
     world = replace(world, jobs=jobs, maintenance=away, limits=world.limits if limits else ())
     return world, run(world, replace(rules, plan_every_s=0))
 
@@ -108,8 +108,7 @@ class Slow:
             for part in parts for name in ("", *types)
         }  # fmt: skip
         self.reach = reach_of(past.setting.jobs, past.setting.cluster)
-        windows = (*past.setting.maintenance, *past.failures)
-        self.windows = [(one, one in past.failures) for one in windows]
+        self.windows = [(one, one.announced_s >= one.from_s) for one in past.setting.maintenance]
         self.waited: dict[tuple[int, str], float] = Counter()
         self.blamed: dict[int, float] = Counter()
         self.behind: dict[tuple[int, str, int], float] = Counter()

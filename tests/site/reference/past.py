@@ -31,7 +31,6 @@ class Past:
     had: Stretches
     waiting: Waiting
     seats: tuple[np.ndarray, np.ndarray, np.ndarray]
-    failures: tuple[Window, ...]
 
     def causes(
         self, decided: Decided, focus: int = -1, *, named: bool = True, held_s: np.ndarray | None = None
@@ -39,7 +38,7 @@ class Past:
         """What the product says."""
         return causes_of(
             self.setting, self.had, self.waiting, decided, seats=self.seats if named else None, named=named,
-            held_s=held_s, failures=self.failures, focus=focus,
+            held_s=held_s, focus=focus,
         )  # fmt: skip
 
 
@@ -89,7 +88,7 @@ def past_of(world: World, attempts: Sequence[Attempt]) -> Past:
         Window(one.from_s, one.to_s, 0, one.known_s, nodes=tuple(names.index(each) for each in one.nodes))
         for one in world.maintenance if one.nodes
     )  # fmt: skip
-    failures = tuple(
+    away += tuple(
         Window(one.from_s, one.to_s, 0, one.from_s, nodes=(names.index(one.node),)) for one in world.failures
     )
     ran = [row for row, one in enumerate(attempts) if one.start_s is not None and one.end_s != one.start_s]
@@ -137,4 +136,4 @@ def past_of(world: World, attempts: Sequence[Attempt]) -> Past:
     )
     setting = Setting(jobs, cluster, None, 60, maintenance=away, limits=limits)
     begin = np.concatenate(([0], np.cumsum(lengths))).astype(np.int64)
-    return Past(setting, had, waiting, (begin, flat[:, 0], flat[:, 1]), failures)
+    return Past(setting, had, waiting, (begin, flat[:, 0], flat[:, 1]))

@@ -363,7 +363,12 @@ def _resolved(world: _World) -> Inputs:
         world.step_use,
         world.table.resampled,
         _past_of(world),
-        Known(apart, _has_shares(world.policy), declared_policy(scenario.machines)),
+        Known(
+            apart,
+            _has_shares(world.policy),
+            declared_policy(scenario.machines),
+            tuple(_slurm_nodes(scenario.machines, "")[1]) if scenario.machines.is_slurm else (),
+        ),
         world.table.origin_s,
     )
 

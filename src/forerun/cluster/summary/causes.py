@@ -24,6 +24,7 @@ from forerun.cluster.inputs.arrays import BOOL, F64, I64, JobLabels, Jobs
 from forerun.cluster.inputs.limits import UNLIMITED
 from forerun.cluster.inputs.reach import reach_of
 from forerun.cluster.inputs.setting import Setting, Window
+from forerun.cluster.inputs.slurm_conf import node_names
 from forerun.cluster.policies.backfilling.base import BackfillPolicy
 from forerun.cluster.policy import Allocator, Policy
 from forerun.cluster.summary.past import Known, Recorded, held_from_s
@@ -45,6 +46,8 @@ CAUSES: Final = {
     "promised": ("promised to others", "enough was free, and promised to jobs ahead of it"),
     "order": ("the policy's order", "enough was free, and others came first"),
 }
+#: the part of the GPUs that jobs of a log may have on nodes that it does not name
+_UNLISTED: Final = 0.02
 #: of those who have nodes, what a job's own partition and others are called
 OWN: Final = "its own jobs"
 
@@ -228,7 +231,6 @@ def causes_of(
     seats: tuple[I64, I64, I64] | None = None,
     named: bool = False,
     held_s: F64 | None = None,
-    failures: Sequence[Window] = (),
     focus: int = -1,
 ) -> Causes:
     """Why jobs waited.
@@ -242,7 +244,6 @@ def causes_of(
     seats : the GPUs of `had`, as of `Record.seats` (default: not known).
     named : whether these are the very GPUs; else only their type is known (default: it is not).
     held_s : by job, from when on it is held; infinite: never (default: nobody is).
-    failures : nodes that failed, each as a window (default: none).
     focus : a job whose stretches are noted (default: none).
     """
     site = _Site.of(setting, had, decided, seats, named=named)
@@ -270,7 +271,7 @@ def causes_of(
         group=group,
         owner=np.array(owner, np.int64),
     )
-    schedule = site.schedule(had, waiting, held_s, (*setting.maintenance, *failures), len(failures))
+    schedule = site.schedule(had, waiting, held_s, setting.maintenance)
     if site.packs:
         ck.seat(schedule, site.nodes.free.copy())
     classes, waits = len(site.nodes.total), len(waiting.row)
@@ -353,14 +354,52 @@ def causes_of_log(setting: Setting, recorded: Recorded, known: Known, *, focus: 
     ran, waited = (
         rows[np.lexsort((rows, at_s[rows]))] for rows, at_s in ((ran, start_s), (waited, submit_s))
     )
+    had = Stretches(start_s[ran], end_s[ran], jobs.gpus[ran], ran)
+    decided, seats = replace(HISTORY, backfills=known.policy != "fifo"), None
+    if past.node_list is not None and known.nodes:
+        seats = _listed(
+            [past.node_list[row] for row in ran.tolist()], had.gpus, known.nodes, setting.cluster.node_gpus()
+        )
+    if seats is not None:
+        decided = replace(decided, form=ck.SHAPED)
     return causes_of(
         setting,
-        Stretches(start_s[ran], end_s[ran], jobs.gpus[ran], ran),
+        had,
         Waiting(submit_s[waited], start_s[waited], jobs.gpus[waited], waited, np.ones(len(waited), np.bool_)),
-        replace(HISTORY, backfills=known.policy != "fifo"),
+        decided,
+        seats=seats,
+        named=seats is not None,
         held_s=held_from_s(jobs, past),
         focus=focus,
     )
+
+
+def _listed(
+    lists: Sequence[str], gpus: I64, names: tuple[str, ...], size: I64
+) -> tuple[I64, I64, I64] | None:
+    """The GPUs of stretches whose nodes a log names, as of `Record.seats`; None if it does not name those of too many.
+
+    A job has as many GPUs on each of its nodes, as far as these have them.
+    """
+    number, known = dict[str, int](), dict[str, list[int]]()
+    for at, name in enumerate(names):
+        number.setdefault(name.partition(":")[0], at)  # of several types, as the first
+    for text in dict.fromkeys(lists):
+        try:
+            known[text] = [number[name] for name in node_names(text, len(names)) if name in number]
+        except ValueError:
+            known[text] = []
+    nodes = [known[text] for text in lists]
+    wide = np.array([len(mine) for mine in nodes], np.int64)
+    if gpus[wide == 0].sum() > _UNLISTED * gpus.sum():
+        return None
+    node = np.array([one for mine in nodes for one in mine], np.int64)
+    begin = np.concatenate(([0], np.cumsum(wide))).astype(np.int64)
+    turn = np.arange(len(node)) - np.repeat(begin[:-1], wide)
+    whole, rest = np.divmod(gpus, np.maximum(wide, 1))
+    share = np.repeat(whole, wide) + (turn < np.repeat(rest, wide))
+    first = np.concatenate(([0], np.cumsum(size)))[node]
+    return begin, first.astype(np.int64), np.minimum(share, size[node]).astype(np.int64)
 
 
 def _stretches(found: ck.Found, jobs: Jobs, names: list[str]) -> tuple[Caused, ...]:
@@ -536,9 +575,9 @@ class _Site:
         return np.asarray(self.reach[mine].any(axis=0))
 
     def schedule(
-        self, had: Stretches, waiting: Waiting, held_s: F64, windows: Sequence[Window], failures: int
+        self, had: Stretches, waiting: Waiting, held_s: F64, windows: Sequence[Window]
     ) -> ck.Schedule:
-        """What happens, in order. failures: how many of the windows are failures, the last ones."""
+        """What happens, in order. Nodes that are away without announcement have failed."""
         size = self.size
         gpus = np.zeros((len(windows), len(self.nodes.size)), np.int64)
         for at, window in enumerate(windows):
@@ -579,7 +618,9 @@ class _Site:
             window_from=columns["from"],
             window_to=columns["to"],
             window_known=columns["announced"],
-            window_failed=(np.arange(len(windows)) >= len(windows) - failures).astype(np.int64),
+            window_failed=np.array(
+                [bool(one.nodes) and one.announced_s >= one.from_s for one in windows], np.int64
+            ),
             window_gpus=gpus,
         )
 

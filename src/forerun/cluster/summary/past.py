@@ -184,11 +184,13 @@ class Known:
     partitions : whether partitions are pools of their own in it.
     fair_share : whether its policy has shares.
     policy : that the site's files say it has; empty: they do not.
+    nodes : the names of the nodes, in their order.
     """
 
     partitions: bool = False
     fair_share: bool = False
     policy: str = ""
+    nodes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
