@@ -33,7 +33,7 @@ def counted_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def site(seed: int, *, limits: bool = True) -> tuple[World, list[Attempt]]:
-    """A drawn world in which the schedule alone says why everybody waits: one partition a job, maintenance hardly announced."""
+    """A drawn world whose schedule alone says why everybody waits: one partition a job, maintenance hardly announced."""
     world, rules = hostile(seed)
     size = {node.name: node.gpus for node in world.nodes}
     members = {part.name: part.nodes for part in world.partitions}
