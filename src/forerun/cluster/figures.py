@@ -24,9 +24,11 @@ def figures(run: Result | SavedRun) -> tuple[Figure, ...]:
     """
     events, jobs, allocations = run.tables["events"], run.tables["jobs"], run.tables["allocations"]
     gpus = float(run.summary["gpus"])
-    made = [_gpus_over_time(events, gpus), *_job_counts(events), _waits(jobs, "gpus")]
-    if "partition" in jobs.columns and len(set(jobs["partition"].tolist())) > 1:
-        made.append(_waits(jobs, "partition"))
+    made = [_gpus_over_time(events, gpus), *_job_counts(events), _waits(jobs)]
+    if len(causes := run.summary.get("causes", {})) > 1:
+        what = "Mean wait of the jobs of each partition by cause, in the run and, where it is recorded, in the log."
+        title = "What jobs of each partition waited for"
+        made.append(_by_cause("waits-by-partition", title, causes, Axis("partition", "partition"), what))
     if "submitted" in jobs.columns and any(jobs["submitted"].tolist()):
         made.append(_by_hour(jobs))
     if np.isfinite(jobs["end_s"]).any():
@@ -125,30 +127,44 @@ def _completion(jobs: Table) -> Figure:
     )
 
 
-def _waits(jobs: Table, by: str) -> Figure:
-    """What jobs waited for, by size or partition; columns of runs that are kept since before have other causes."""
+def _waits(jobs: Table) -> Figure:
+    """What jobs waited for, by size."""
     causes = [name for name in jobs.columns if name.startswith("wait_") and name != "wait_s"]
-    groups = sorted(set(jobs[by].tolist()))
+    sizes = np.unique(jobs["gpus"])
     means = {
-        (group, name): float(np.mean(jobs[name][jobs[by] == group])) for group in groups for name in causes
+        size: {name: float(np.mean(jobs[name][jobs["gpus"] == size])) for name in causes} for size in sizes
     }
-    shown = [name for name in causes if any(means[group, name] for group in groups)] or causes[:1]
+    return _by_cause(
+        "waits",
+        "What jobs waited for",
+        {
+            str(size): {name.removeprefix("wait_"): mean_s for name, mean_s in of.items()}
+            for size, of in means.items()
+        },
+        Axis("gpus", "GPUs requested"),
+        "Mean wait of the jobs of each size, by cause.",
+    )
+
+
+def _by_cause(name: str, title: str, means: Mapping[str, Mapping[str, Any]], x: Axis, caption: str) -> Figure:
+    """Stacked bars of mean waits. means: by bar and by cause, in seconds; causes that never come are left out."""
+    causes = [cause for cause in next(iter(means.values())) if cause.endswith("_s")]
+    shown = [cause for cause in causes if any(of[cause] for of in means.values())] or causes[:1]
     rows = [
-        (str(group) or "none", name[5:-2].replace("_", " "), means[group, name])
-        for group in groups
-        for name in shown
+        (bar, cause.removesuffix("_s").replace("_", " "), of[cause])
+        for bar, of in means.items()
+        for cause in shown
     ]
-    group, cause, mean = zip(*rows, strict=True)
-    sizes = by == "gpus"
+    bar, cause, mean_s = zip(*rows, strict=True)
     return Figure.of(
         "stacked_bar",
-        "waits" if sizes else "waits-by-partition",
-        "What jobs waited for" if sizes else "What jobs of each partition waited for",
-        {by: group, "mean_s": mean, "cause": cause},
-        x=Axis(by, "GPUs requested" if sizes else "partition"),
+        name,
+        title,
+        {x.column: bar, "mean_s": mean_s, "cause": cause},
+        x=x,
         y=Axis("mean_s", "mean wait", "s"),
         series="cause",
-        caption=f"Mean wait of the jobs of each {'size' if sizes else 'partition'}, by cause.",
+        caption=caption,
     )
 
 

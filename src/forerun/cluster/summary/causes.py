@@ -198,7 +198,7 @@ class Causes:
             )
             for name in dict.fromkeys(names)
         }
-        most = sorted((name for name in parts if parts[name] > 0), key=lambda name: -parts[name])
+        most = sorted((name for name in parts if parts[name] > whole / 20), key=lambda name: -parts[name])
         said = ", ".join(f"{100 * parts[name] / whole:.0f} % by {name}" for name in most[:3] if len(most) > 1)
         return f"{', ' if said else ''}{said}{self._mostly(seconds, whole)}"
 
