@@ -199,10 +199,10 @@ def test_nodes_that_others_had_are_those_of_their_runs() -> None:
             if had_s > 0:
                 node_s[str(made.log.job_id[case.rows[other]])] = had_s * float(case.gpus[other])
         most = sorted(node_s.values(), reverse=True)[:10]
-        assert [one.node_s for one in story.holders] == pytest.approx(most)
+        assert [one.gpu_s for one in story.holders] == pytest.approx(most)
         for one in story.holders:
-            assert one.node_s == pytest.approx(node_s[one.name])
-        assert sum(one.node_s for one in story.users) == pytest.approx(sum(node_s.values()))
+            assert one.gpu_s == pytest.approx(node_s[one.name])
+        assert sum(one.gpu_s for one in story.users) == pytest.approx(sum(node_s.values()))
         assert sum(one.share for one in story.users) <= 1
 
 

@@ -17,7 +17,9 @@ from forerun.site.files import read_machine
 from forerun.site.history import History, Names, read_history
 from forerun.site.inference import infer
 from forerun.site.machine import Declared
+from forerun.site.replay.explain import explain_job
 from forerun.site.replay.play import one_step, replayed
+from forerun.site.replay.replay import replay_log
 from forerun.site.shown import own_partitions
 from forerun.site.wait_time.squeue import read_snapshot, taken_at_s, with_snapshot
 
@@ -171,3 +173,26 @@ def test_a_snapshot_has_the_gpus_of_each_node(tmp_path: Path, tres: str, gpus: i
     if not gpus:
         with pytest.raises(TraceError, match="has no GPUs of jobs"):
             with_snapshot(replace(alone, unit="GPUs"), (entry,), taken_at_s((entry,)), "now")
+
+
+def test_the_parts_of_a_wait_on_named_nodes_sum_to_it(drawn_site: tuple[Site, dict[str, Path]]) -> None:
+    site, files = drawn_site
+    log = read_history(files["sacct.txt"], zone=site.zone)
+    system, _ = read_machine([files[name] for name in FILES], site.zone, log)
+    made = replay_log(log, system=system, identify=False)
+    size = {node.name: node.gpus for node in site.world.nodes}
+    where = {one.name: set(one.nodes) for one in site.world.partitions}
+    seen: set[str] = set()
+    starts = dict(zip(made.cases[0].rows.tolist(), made.starts[0].tolist(), strict=True))
+    asked = [row for row, start_s in starts.items() if start_s - log.submit_s[row] > 600]
+    for row in asked[:: max(len(asked) // 6, 1)]:
+        if log.submit_s[row] < made.calibrated_s:
+            continue
+        story = explain_job(made, str(log.job_id[row]))
+        assert story.start_s == pytest.approx(starts[row])
+        assert sum(story.by_cause_s.values()) == pytest.approx(story.start_s - story.submit_s)
+        total = sum(size[name] for name in where[log.partition.texts[row]])
+        assert all(one.free is None or 0 <= one.free <= total for one in story.stretches)
+        assert sum(one.share for one in story.users) <= 1 + 1e-9
+        seen |= story.by_cause_s.keys()
+    assert seen & {"behind", "few", "limit"}

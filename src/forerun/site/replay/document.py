@@ -23,13 +23,13 @@ _TABLES: Final = {
     "causes": ("What it waited for in the replay", "the parts sum to its wait"),
     "waits": (
         "Every stretch in which it waited",
-        "as it began: nodes that were free, jobs before it in the queue whom no limit kept waiting, and the first of them",
+        "as it began: what was free, jobs before it in the queue whom no limit kept waiting, and the first of them",
     ),
     "holders": (
         "Who had the nodes while others kept it waiting",
-        "of the pool: of all its nodes in that time",
+        "of the pool: of all that the job may use in that time",
     ),
-    "users": ("The same by user", "of the pool: of all its nodes in that time"),
+    "users": ("The same by user", "of the pool: of all that the job may use in that time"),
     "changes": (
         "What would have changed its start, each replayed alone",
         "after: since its submission as it was; all else as it was, and other jobs held as they were",
@@ -120,7 +120,7 @@ def _page(story: JobStory, replay: str) -> StoredDocument:
         facts={
             "wait in the replay_s": story.start_s - story.submit_s,
             "wait in history_s": story.history_s - story.submit_s,
-            "nodes": story.nodes,
+            story.unit: story.gpus,
             "requested_s": story.request_s,
             "ran_s": story.run_s,
             "pool": story.pool,

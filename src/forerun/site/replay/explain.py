@@ -14,8 +14,10 @@ from typing import Any, Final
 import numpy as np
 
 from forerun.cluster.explain.job_story import came, row_of, seconds_by_cause
+from forerun.cluster.inputs.reach import WHOLE_NODE, reach_of
 from forerun.cluster.inputs.setting import Window
 from forerun.cluster.policies.backfilling.base import BackfillPolicy
+from forerun.cluster.policies.orders.multifactor import Multifactor
 from forerun.cluster.policies.orders.sjf import ShortestRequest
 from forerun.cluster.policies.orders.wfp3 import Wfp3
 from forerun.cluster.summary.spans import Spans
@@ -63,13 +65,12 @@ def explain_job(replay: Replay, job: str, *, progress: Callable[[str], None] = l
     log = replay.log
     ids = [str(name) for name in log.job_id.tolist()]
     row = row_of(ids, job)
-    number = int(pool_of(log, replay.system.pools)[row])
-    if number < 0:
-        what = f"{job} is set aside: it asks for {log.gpus[row]} nodes, and no pool of the replay has it"
-        raise UsageError.at("--job", what)
     if not log.started[row]:
         raise UsageError.at("--job", f"{job} never started in the log; forerun wait-time asks when it would")
-    case = next(case for case in replay.cases if row in case.rows)
+    case = next((case for case in replay.cases if row in case.rows), None)
+    if case is None:
+        what = f"{job} is set aside: it asks for {log.gpus[row]} {log.unit}, and no pool of the replay has it"
+        raise UsageError.at("--job", what)
     if log.submit_s[row] >= replay.calibrated_s:
         case = replace(case, begin_s=replay.calibrated_s)
     at = int(np.flatnonzero(case.rows == row)[0])
@@ -87,7 +88,8 @@ def explain_job(replay: Replay, job: str, *, progress: Callable[[str], None] = l
         job=job,
         user=_user(log, row),
         pool=case.pool.name,
-        nodes=int(case.gpus[at]),
+        unit=log.unit,
+        gpus=int(case.gpus[at]),
         request_s=float(case.request_s[at]),
         run_s=_run_s(log, row),
         submit_s=float(case.submit_s[at]),
@@ -125,6 +127,8 @@ class _Waiting:
     start_s, came_s : when the job starts, and came into the queue, or the replay began.
     begin_s, end_s : when each job gets its nodes, and they can be used again; infinite: never.
     rank : of each job, by when it came into the queue.
+    total, here : GPUs of the nodes that the job may use, and those of each job there.
+    windows : outages, with the GPUs that they take of these.
     """
 
     def __init__(self, replay: Replay, case: Case, policy: BackfillPolicy, at: int) -> None:
@@ -136,6 +140,29 @@ class _Waiting:
         self.came_s = max(float(play.ready_s[at]), case.begin_s)
         self.rank = np.empty(len(case), np.int64)
         self.rank[np.argsort(play.ready_s, kind="stable")] = np.arange(len(case))
+        reach, size = reach_of(case.setting.jobs, case.setting.cluster), case.setting.cluster.node_gpus()
+        mine = reach.nodes[reach.kind[at]]
+        self.total, self.here = int(size[mine].sum()), case.gpus
+        self.shape = int(reach.count[at]), int(reach.each[at])
+        self._size, self._mine, self._shares = size, mine, list[tuple[I64, I64]]()
+        if case.pool.parts:
+            each = reach.each.tolist()
+            self._shares = [
+                (nodes, size[nodes] if share == WHOLE_NODE else np.minimum(share, size[nodes]))
+                for nodes, share in zip(play.on_nodes, each, strict=True)
+            ]
+            self.here = np.array([int(gpus[mine[nodes]].sum()) for nodes, gpus in self._shares], np.int64)
+        self.windows = [
+            replace(
+                one,
+                gpus=int(size[list(one.nodes)][mine[list(one.nodes)]].sum())
+                if one.nodes
+                else min(one.gpus, self.total),
+            )
+            for one in case.windows
+        ]
+        limits = case.setting.limits
+        self._groups = limits.groups_of[0] if limits is not None else ((),) * len(case)
 
     def stretches(self) -> tuple[Queued, ...]:
         """Its wait by cause, from submission to start."""
@@ -168,13 +195,13 @@ class _Waiting:
         need, request_s = int(case.gpus[at]), float(case.request_s[at]) + self.case.extra_s
         windows = [
             instant
-            for window in case.windows
+            for window in self.windows
             for instant in (window.announced_s, window.from_s, window.to_s, window.from_s - request_s)
         ]
         instants = np.concatenate([self.begin_s, self.end_s, self.played.ready_s, windows])
         marks = np.unique(np.append(instants[(instants > from_s) & (instants < to_s)], from_s))
         free = self._free(marks)
-        limited = self._limited(int(case.user[at]), marks)
+        limited = self._limited(self._groups[at], need, marks)
         ahead, first = self._ahead(marks)
         ends = np.append(marks[1:], to_s)
         for k, (mark, end) in enumerate(zip(marks.tolist(), ends.tolist(), strict=True)):
@@ -183,20 +210,21 @@ class _Waiting:
             left, number = int(free[k]) - away, 0
             if limited[k]:
                 cause = "limit"
-            elif left < need and (case.pool.gpus - away < need or free[k] >= need):
+            elif left < need and (self.total - away < need or free[k] >= need):
                 cause = "outage"
                 number = next(at for at, one in known.items() if one.from_s <= mark and one.gpus)
             elif left < need:
                 cause = "behind" if ahead[k] else "few"
+            elif number := self._in_the_way(mark, mark + request_s, need, known):
+                cause = "drain"
             else:
-                number = self._in_the_way(mark, mark + request_s, need, known)
-                cause = "drain" if number else "hole"
+                cause = "hole" if self._fits(mark) else "spread"
             name = str(self.log.job_id[case.rows[first[k]]]) if ahead[k] else ""
             yield Queued(mark, end, cause, int(free[k]), int(ahead[k]), name, number)
 
     def _known(self, now: float) -> dict[int, Window]:
         """The outages by number that have been announced at an instant, and are not over."""
-        return {at: one for at, one in enumerate(self.case.windows, 1) if one.announced_s <= now < one.to_s}
+        return {at: one for at, one in enumerate(self.windows, 1) if one.announced_s <= now < one.to_s}
 
     def _in_the_way(self, now: float, to_s: float, need: int, known: Mapping[int, Window]) -> int:
         """The number of the first outage ahead that leaves it too few nodes, by the requests of those that run; 0: none."""
@@ -209,7 +237,7 @@ class _Waiting:
 
     def _left(self, at_s: float, known: Mapping[int, Window], runs: I64, believed_s: F64) -> int:
         """Nodes that nobody is believed to need at an instant. runs, believed_s: who runs now, and until when."""
-        return self.case.pool.gpus - _away(known, at_s) - int(self.case.gpus[runs][believed_s > at_s].sum())
+        return self.total - _away(known, at_s) - int(self.here[runs][believed_s > at_s].sum())
 
     def _believed(self, now: float) -> tuple[I64, F64]:
         """The jobs that run at an instant, and when each is believed to end."""
@@ -218,17 +246,30 @@ class _Waiting:
         return runs, np.where(believed_s <= now, now + self.policy.grace_s, believed_s)
 
     def _free(self, at: F64) -> I64:
-        """Nodes that no job holds from each of some instants on."""
-        return self.case.pool.gpus - Spans(self.begin_s, self.end_s, self.case.gpus).at(at)
+        """GPUs that no job holds, of the nodes that it may use, from each of some instants on."""
+        return self.total - Spans(self.begin_s, self.end_s, self.here).at(at)
 
-    def _limited(self, user: int, at: F64) -> Mask:
-        """Whether a user has as many jobs running as may, from each of some instants on."""
-        limit = self.case.pool.running_per_user
-        if not limit or not user:
-            return np.zeros(len(at), np.bool_)
-        mine = self.case.user == user
-        ones = np.ones(np.count_nonzero(mine), np.int64)
-        return Spans(self.begin_s[mine], self.end_s[mine], ones).at(at) >= limit
+    def _fits(self, now: float) -> bool:
+        """Whether the GPUs that are free at an instant are on as many nodes as it takes."""
+        if not self._shares:
+            return True
+        free, (count, each) = self._size.copy(), self.shape
+        for run in np.flatnonzero((self.begin_s <= now) & (self.end_s > now)).tolist():
+            nodes, gpus = self._shares[run]
+            free[nodes] -= gpus
+        enough = free == self._size if each == WHOLE_NODE else free >= each
+        return bool(np.count_nonzero(enough & self._mine) >= count)
+
+    def _limited(self, groups: tuple[int, ...], need: int, at: F64) -> Mask:
+        """Whether a limit keeps one more job of some groups waiting, from each of some instants on."""
+        limits, reached = self.case.setting.limits, np.zeros(len(at), np.bool_)
+        for group in groups:
+            assert limits is not None
+            mine = np.array([group in of for of in self._groups], np.bool_)
+            begin_s, end_s, gpus = self.begin_s[mine], self.end_s[mine], self.case.gpus[mine]
+            reached |= Spans(begin_s, end_s, np.ones_like(gpus)).at(at) >= limits.jobs[group]
+            reached |= Spans(begin_s, end_s, gpus).at(at) + need > limits.gpus[group]
+        return reached
 
     def _ahead(self, marks: F64) -> tuple[I64, I64]:
         """At each of some instants: how many jobs are before it in the queue, and the first of them."""
@@ -236,11 +277,17 @@ class _Waiting:
         last_s = float(self.begin_s[at])
         others = np.flatnonzero((ready_s < last_s) & (self.begin_s > marks[0]) & np.isfinite(self.begin_s))
         others = others[others != at]
-        users = np.unique(case.user[others])
-        limited = np.array([self._limited(int(user), marks) for user in users]).reshape(
-            len(users), len(marks)
+        kinds: dict[tuple[tuple[int, ...], int], int] = {}
+        of = np.array(
+            [
+                kinds.setdefault(
+                    (self._groups[one], int(case.gpus[one]) if self._groups[one] else 0), len(kinds)
+                )
+                for one in others.tolist()
+            ],
+            np.int64,
         )
-        of = np.searchsorted(users, case.user[others])
+        limited = np.array([self._limited(*kind, marks) for kind in kinds]).reshape(len(kinds), len(marks))
         count, first = np.zeros((2, len(marks)), np.int64)
         for begin in range(0, len(marks), _CHUNK):
             part = slice(begin, begin + _CHUNK)
@@ -262,6 +309,8 @@ class _Waiting:
     def _key(self, jobs: I64, now: F64) -> F64:
         """What orders some jobs at some instants, a row each; the least is first."""
         case, request_s = self.case, self.case.request_s[jobs] + self.case.extra_s
+        if isinstance(self.policy.order, Multifactor):  # whose usage is not known here: by when they start
+            return np.broadcast_to(self.begin_s[jobs], (len(now), len(jobs)))
         if isinstance(self.policy.order, Wfp3):
             waits = (now - case.since_s[jobs]) / request_s
             return -(waits * waits * waits * case.gpus[jobs])
@@ -287,7 +336,7 @@ class _Waiting:
         raise AssertionError("a job fits when all others have ended")
 
     def holders(self, stretches: Sequence[Queued]) -> tuple[tuple[Holder, ...], tuple[Holder, ...]]:
-        """The jobs and the users that had most node-seconds while others kept it waiting."""
+        """The jobs and the users that had most GPU-seconds while others kept it waiting."""
         case, at = self.case, self.at
         busy = [one for one in stretches if one.cause in BUSY]
         whole_s = math.fsum(one.seconds for one in busy)
@@ -297,17 +346,17 @@ class _Waiting:
         so_far = np.cumsum([0.0, *(part for one in busy for part in (one.seconds, 0.0))])[:-1]
         overlap_s = np.interp(self.end_s, edges, so_far) - np.interp(self.begin_s, edges, so_far)
         overlap_s = np.where(np.isfinite(self.begin_s), overlap_s, 0.0)
-        node_s: F64 = overlap_s * case.gpus
-        whole = whole_s * case.pool.gpus
+        gpu_s: F64 = overlap_s * self.here
+        whole = whole_s * self.total
         jobs = [
             Holder(
-                str(self.log.job_id[case.rows[one]]), float(node_s[one]), float(node_s[one] / whole),
+                str(self.log.job_id[case.rows[one]]), float(gpu_s[one]), float(gpu_s[one] / whole),
                 self._since(one),
             )
-            for one in np.argsort(-node_s, kind="stable")[:MOST_HOLDERS].tolist()
-            if node_s[one] > 0
+            for one in np.argsort(-gpu_s, kind="stable")[:MOST_HOLDERS].tolist()
+            if gpu_s[one] > 0
         ]  # fmt: skip
-        by_user = np.bincount(case.user, node_s)
+        by_user = np.bincount(case.user, gpu_s)
         users = [
             Holder(("", *self.log.user.names)[user], float(by_user[user]), float(by_user[user] / whole))
             for user in np.argsort(-by_user, kind="stable").tolist()

@@ -20,7 +20,7 @@ from forerun.cluster.policies.orders.wfp3 import Wfp3
 from forerun.cluster.policies.slurm_backfill import SlurmBackfill
 from forerun.core.registry import member_name
 from forerun.site.cases import Case
-from forerun.site.history import F64
+from forerun.site.history import F64, I64
 from forerun.site.machine import Declared, Pool, System
 from forerun.site.replay.queues import queue_of
 
@@ -72,12 +72,14 @@ class Played:
     decided_s : when each is chosen to start, a launch before that; infinite: never.
     start_s : when each starts; nan: it ended before the replay begins.
     promise_s : the first start that each was promised, where promises are kept; nan: none.
+    on_nodes : the nodes that each has, where they have names.
     """
 
     ready_s: F64
     decided_s: F64
     start_s: F64
     promise_s: F64
+    on_nodes: tuple[I64, ...]
 
 
 def replayed(case: Case, policy: BackfillPolicy) -> F64:
@@ -113,7 +115,8 @@ def played(case: Case, policy: BackfillPolicy) -> Played:
     started_s[runs] = case.start_s[runs]
     started_s[gone] = np.nan
     promise_s[order] = np.where(promises, queue.first_promise + case.pool.launch_s, np.nan)
-    return Played(ready_s, chosen_s, started_s, promise_s)
+    on_nodes = dict(zip(order.tolist(), queue.on_nodes, strict=True))
+    return Played(ready_s, chosen_s, started_s, promise_s, tuple(on_nodes[row] for row in range(len(case))))
 
 
 @dataclass(frozen=True, slots=True)

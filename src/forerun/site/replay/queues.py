@@ -35,11 +35,13 @@ class Queue(ABC):
     ----------
     first_start, first_promise : float64[jobs], when each started, and the first start that it was promised; below 0: not.
     submit : float64[jobs], when each comes.
+    on_nodes : int64[nodes] by job, where it runs or ran last; empty: nowhere, or that does not matter.
     """
 
     first_start: F64
     first_promise: F64
     submit: F64
+    on_nodes: list[I64]
 
     @abstractmethod
     def put_in(self, now: float, start_s: F64, end_s: F64, there: I64, withheld_s: F64) -> I64:
@@ -104,6 +106,7 @@ class Counted(Queue):
         self.queue = queue._replace(since=since_s[order], user=user, allowed=self.allowed.copy())
         self.submit, self.first_start = self.queue.submit, self.queue.first_start
         self.first_promise = self.queue.first_promise
+        self.on_nodes = [np.zeros(0, np.int64)] * len(case)
         self.rules = (
             policy.order.number,
             policy.keeps_promises,
@@ -162,7 +165,8 @@ class Named(Queue):
         )
         self.submit, self.first_start = self.queue.submit, self.queue.first_start
         self.first_promise = np.full(len(order), -1.0)
-        self.on_nodes = [case.on_nodes[row] for row in order.tolist()]
+        self.really_on = [case.on_nodes[row] for row in order.tolist()]
+        self.on_nodes = [*self.really_on]
         self.begun = False
 
     def put_in(self, now: float, start_s: F64, end_s: F64, there: I64, withheld_s: F64) -> I64:
@@ -175,7 +179,7 @@ class Named(Queue):
         running = running[np.argsort(start_s[running], kind="stable")]
         waiting = there[~runs & (withheld_s[there] > now)]
         self.first_start[there] = -1.0
-        on = [self.on_nodes[job] for job in running.tolist()]
+        on = [self.really_on[job] for job in running.tolist()]
         first = np.cumsum([0, *map(len, on)]).astype(np.int64)
         seats = np.concatenate([*on, np.zeros(0, np.int64)])
         nq.set_state(queue, terms, now, running, start_s[running], first, seats, waiting)
@@ -184,6 +188,10 @@ class Named(Queue):
             queue.clock[nq.PLAN_S] = now
         self.begun = True
         self.rules.coming_s = now
+        nodes = queue.nodes
+        for job in running.tolist():
+            begin = int(nodes.seat_first[job])
+            self.on_nodes[job] = nodes.seat_node[begin : begin + int(nodes.seat_count[job])].copy()
         return there
 
     def _use(self, now: float, start_s: F64, end_s: F64) -> None:
@@ -199,6 +207,11 @@ class Named(Queue):
         meta = self.queue.meta
         meta[qk.LOGGED] = meta[qk.EVENTS] = meta[nq.SEATED] = 0
         self.rules.coming_s = self.rules.advance_to(until_s)
+        queue, count = self.queue, int(meta[qk.LOGGED])
+        seats = np.append(queue.log_seats[:count], meta[nq.SEATED]).tolist()
+        for at, job in enumerate(queue.log_row[:count].tolist()):
+            if queue.log_gpus[at]:
+                self.on_nodes[job] = queue.log_node[seats[at] : seats[at + 1]].copy()
         return self.rules.coming_s
 
     def decide(self, due_s: float, until_s: float) -> tuple[float, list[int] | None]:

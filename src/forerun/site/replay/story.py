@@ -15,16 +15,17 @@ CAUSES: Final = {
     "eligible": "it was not eligible yet",
     "held": "it was held in history: it did not start although it could have",
     "before": "the replay had not begun",
-    "limit": "its user had as many jobs running as may",
+    "limit": "as much was running as a limit of its user, account or QOS allows",
     "outage": "an outage was under way",
-    "few": "too few nodes were free; nobody was before it in the queue",
-    "behind": "too few nodes were free, and others were before it in the queue",
+    "few": "too few of its nodes or GPUs were free; nobody was before it in the queue",
+    "behind": "too few of its nodes or GPUs were free, and others were before it in the queue",
+    "spread": "enough GPUs were free, but not on as many nodes as it takes",
     "drain": "an announced outage was nearer than the end of its request",
     "hole": "a job before it was promised the free nodes, nearer than the end of its request",
     "launch": "it was being launched",
 }
 #: causes in which others have the nodes
-BUSY: Final = ("few", "behind", "hole")
+BUSY: Final = ("few", "behind", "spread", "hole")
 #: who had the nodes: so many are named
 MOST_HOLDERS: Final = 10
 #: fields that are instants
@@ -42,7 +43,7 @@ class Queued(Stretch):
     ----------
     from_s, to_s : begin and end; each begins where the one before it ends.
     cause : one of `CAUSES`.
-    free : nodes that no job held; None: the job was not in the queue.
+    free : GPUs of its nodes that no job held; None: the job was not in the queue.
     ahead : jobs before it in the queue whom no limit kept waiting; None: it was not in the queue.
     first : id of the first of them; empty: there is none.
     window : number of the outage, from 1; 0: the cause is another.
@@ -56,18 +57,18 @@ class Queued(Stretch):
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """Who had nodes while others kept the job waiting.
+    """Who had GPUs while others kept the job waiting.
 
     Parameters
     ----------
     name : a job, or a user.
-    node_s : node-seconds.
-    share : of all nodes of the pool in that time.
+    gpu_s : GPU-seconds, on the nodes that the job may use.
+    share : of all GPUs of these in that time.
     since : how a job came to be ahead, in words; empty for a user.
     """
 
     name: str
-    node_s: float
+    gpu_s: float
     share: float
     since: str = ""
 
@@ -120,7 +121,8 @@ class JobStory:
     Parameters
     ----------
     job, user, pool : names; the user is empty where the log does not say.
-    nodes, request_s, run_s : what it asks for, and how long it ran; None: it runs still.
+    unit : what jobs hold.
+    gpus, request_s, run_s : what it asks for, in that unit, and how long it ran; None: it runs still.
     submit_s, eligible_s : when it came, and could start at the earliest.
     released_s : when it was last seen to be held in history, and so comes into the queue again; None: it was not held.
     begin_s : where the replay begins.
@@ -132,7 +134,7 @@ class JobStory:
     promised : whether it is a promise.
     by_cause_s : seconds of its wait by cause, in the order of `CAUSES`; those that occur.
     stretches : its wait from submission to start, without gaps.
-    holders, users : who had nodes while others kept it waiting; most first, `MOST_HOLDERS` at most.
+    holders, users : who had GPUs while others kept it waiting; most first, `MOST_HOLDERS` at most.
     class_error : by how much starts of its class are off; None: too few are scored.
     alike : policies that the log cannot tell from that of the replay, and its start under each.
     tried : single changes.
@@ -142,7 +144,8 @@ class JobStory:
     job: str
     user: str
     pool: str
-    nodes: int
+    unit: str
+    gpus: int
     request_s: float
     run_s: float | None
     submit_s: float
@@ -193,7 +196,7 @@ class JobStory:
         text = f"job {self.job} waits {duration(waited_s)} in the replay, {most}"
         if worst in BUSY and self.users and self.users[0].name:
             whose = "its own user" if self.users[0].name == self.user else f"user {self.users[0].name}"
-            text += f"; {whose} had {100 * self.users[0].share:.0f} % of the nodes meanwhile"
+            text += f"; {whose} had {100 * self.users[0].share:.0f} % of the {self.unit} meanwhile"
         return f"{text}; {beside}"
 
     def shown(self, origin_s: float) -> dict[str, list[dict[str, Any]]]:
@@ -242,8 +245,8 @@ class JobStory:
                 }
                 for one in self.stretches
             ],
-            "holders": [_row("job", one) | {"came": one.since} for one in self.holders],
-            "users": [_row("user", one) for one in self.users],
+            "holders": [_row("job", one, self.unit) | {"came": one.since} for one in self.holders],
+            "users": [_row("user", one, self.unit) for one in self.users],
             "changes": [
                 {
                     "change": one.what,
@@ -276,10 +279,10 @@ def _moved(value: Any, origin_s: float) -> Any:
     return [_moved(part, origin_s) for part in value] if isinstance(value, (list, tuple)) else value
 
 
-def _row(whose: str, one: Holder) -> dict[str, Any]:
-    """What a job or a user had."""
+def _row(whose: str, one: Holder, unit: str) -> dict[str, Any]:
+    """What a job or a user had, in a unit."""
     return {
         whose: one.name or "not recorded",
-        "node-hours": one.node_s / 3600,
+        f"{unit.removesuffix('s')}-hours": one.gpu_s / 3600,
         "of the pool": f"{100 * one.share:.1f} %",
     }
