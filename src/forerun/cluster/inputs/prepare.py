@@ -505,9 +505,8 @@ def _site_as_given(scenario: Scenario, table: JobTable, cluster: Cluster) -> Sit
         until_s=until_s,
         conf=_conf(machines) if machines.is_slurm else None,
     )
-    of_nodes = {
-        f"partition {name}" for name in cluster.partitions
-    }  # who has which nodes is known: no need to count them
+    # who has which nodes is known: what scontrol counts of them says nothing more
+    of_nodes = {f"partition {name}" for name in cluster.partitions}
     given = [rule for rule in site.rules if not (rule.planned and rule.name in of_nodes)]
     rules = (*given, *_partition_rules(cluster, table, [rule.name for rule in given]))
     return replace(site, rules=rules, longest=(*site.longest, *longest))

@@ -97,8 +97,11 @@ def survey(setting: Setting, folder: Path, *, most: int = 0, say: Callable[[str]
         raise InputError.at(SCENARIO, f"no job of the last month can be scored ({why})")
     apart = {(_TO_LAST if why == _FROM_ALL else why): count for why, count in past.apart.items()}
     past = replace(past, apart=apart)
-    scored = (submit_s >= from_s) & np.isfinite(start_s)
-    causes = _causes(result)
+    began = np.isfinite(
+        recorded.jobs.start_s
+    )  # who still waits at the log's end waits longer here than anybody knows
+    scored = (submit_s >= from_s) & np.isfinite(start_s) & began
+    causes = _causes(result, began)
     changes = default_changes(base, [str(row["partition"]) for row in causes if row["wait_h"]])
     chosen = tried(changes, len(jobs), most)
     error = error_of(past.rows[0].recorded_mean_s, past.rows[0].simulated_mean_s)
@@ -180,17 +183,17 @@ def _effects(
     return effects, notes
 
 
-def _causes(result: Result) -> list[Mapping[str, Any]]:
-    """By partition, the longest waits together first: what its jobs wait for."""
+def _causes(result: Result, began: BOOL) -> list[Mapping[str, Any]]:
+    """By partition, the longest waits together first: what its jobs that have begun wait for."""
     table = result.tables["jobs"]
     about = {
         column.name: column.meaning
         for column in table.schema.columns
         if column.name.startswith("wait_") and column.name not in ("wait_s", "wait_reconfiguration_s")
     }
-    names = np.array([str(name) or "all" for name in table["partition"]], dtype=object)
+    names = np.where(began, [str(name) or "all" for name in table["partition"]], "")
     rows: list[tuple[float, Mapping[str, Any]]] = []
-    for name in dict.fromkeys(names.tolist()):
+    for name in dict.fromkeys(names[began].tolist()):
         mine = names == name
         sums = {cause: float(np.nansum(table[cause][mine])) for cause in about}
         whole = sum(sums.values())

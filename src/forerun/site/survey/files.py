@@ -36,7 +36,9 @@ class Kind(Enum):
 
 
 #: what goes into a scenario beside the log and the configuration
-SITE_KINDS: Final = (Kind.PARTITIONS, Kind.RESERVATIONS, Kind.QOS, Kind.ASSOCIATIONS)
+SITE_KINDS: Final = (
+    Kind.PARTITIONS, Kind.RESERVATIONS, Kind.NODES, Kind.QOS, Kind.ASSOCIATIONS, Kind.EVENTS,
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

@@ -226,6 +226,7 @@ def _counted(file: SiteFile) -> str:
     patterns: Mapping[Kind, tuple[str, str]] = {
         Kind.PARTITIONS: (r"(?m)^PartitionName=", "partitions"),
         Kind.RESERVATIONS: (r"(?m)^ReservationName=", "reservations"),
+        Kind.NODES: (r"(?m)^NodeName=", "nodes"),
         Kind.KUEUE: (r"kind[\"']?\s*:\s*[\"']?ClusterQueue\b", "ClusterQueues"),
         Kind.CONF: (r"(?im)^\s*(?:NodeName|PartitionName)=", "lines of nodes and partitions"),
     }
@@ -240,8 +241,6 @@ def _why_not(file: SiteFile, log: SiteFile) -> str:
     if file.kind is Kind.LOG:
         return f"one log is simulated, and {log.name} is the larger"
     return {
-        Kind.EVENTS: "when nodes were away is not simulated",
-        Kind.NODES: "slurm.conf says which nodes there are",
         Kind.QUEUE: "the queue as it is now is not simulated: forerun wait-time answers from it",
     }.get(file.kind, "what it says is not simulated")
 
