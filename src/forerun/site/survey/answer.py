@@ -12,6 +12,7 @@ import numpy as np
 
 from forerun.cluster.engine.run import Outcome
 from forerun.cluster.inputs.arrays import BOOL, F64, NO_REQUEST_S
+from forerun.cluster.summary.causes import CAUSES
 from forerun.cluster.summary.operators import instant_text
 from forerun.cluster.summary.past import Judged, Recorded, judged, reproduces
 from forerun.core.domain import get_domain
@@ -186,11 +187,7 @@ def _effects(
 def _causes(result: Result, began: BOOL) -> list[Mapping[str, Any]]:
     """By partition, the longest waits together first: what its jobs that have begun wait for."""
     table = result.tables["jobs"]
-    about = {
-        column.name: column.meaning
-        for column in table.schema.columns
-        if column.name.startswith("wait_") and column.name not in ("wait_s", "wait_reconfiguration_s")
-    }
+    about = {f"wait_{name}_s": title for name, (title, _) in CAUSES.items()}
     names = np.where(began, [str(name) or "all" for name in table["partition"]], "")
     rows: list[tuple[float, Mapping[str, Any]]] = []
     for name in dict.fromkeys(names[began].tolist()):
@@ -204,16 +201,11 @@ def _causes(result: Result, began: BOOL) -> list[Mapping[str, Any]]:
             "wait_mean_h": whole / int(mine.sum()) / 3600,
             "wait_h": whole / 3600,
         }
-        for place, cause in (("mostly", ranked[0]), ("then", ranked[1] if len(ranked) > 1 else "")):
-            share = sums.get(cause, 0.0) / whole if whole > 0 else 0.0
-            row[place] = f"{100 * share:.0f} % {_cause(about[cause])}" if share >= 0.005 else "–"
+        for place, cause in zip(("mostly", "then"), ranked, strict=False):
+            share = sums[cause] / whole if whole > 0 else 0.0
+            row[place] = f"{100 * share:.0f} % {about[cause]}" if share >= 0.005 else "–"
         rows.append((whole, row))
     return [row for _, row in sorted(rows, key=lambda one: -one[0])]
-
-
-def _cause(meaning: str) -> str:
-    """What a column of waiting is for, as its meaning says."""
-    return meaning.removeprefix("waiting ").partition(";")[0]
 
 
 def _shapes(base: Outcome, recorded: Recorded, scored: BOOL) -> list[Mapping[str, Any]]:

@@ -27,7 +27,8 @@ from forerun.site.survey.pseudonyms import Pseudonyms, gather
 #: names of what is written
 SCENARIO: Final = "site.yaml"
 JOBS: Final = "jobs.csv"
-_OWN: Final = (SCENARIO, JOBS, "site.html", "site.json", "names.key")
+_INFERRED: Final = "inferred.conf"
+_OWN: Final = (SCENARIO, JOBS, _INFERRED, "site.html", "site.json", "names.key")
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,8 +149,13 @@ def _written(
         )
     else:
         say("identifying the machine and the policy from history")
-        nodes, policy, how, notes = identified(log.path, log.format, zone, copied)
-        machines, placement = {"nodes": nodes}, "anywhere"
+        found = identified(log.path, log.format, zone, copied)
+        policy, how, notes = found.policy, found.how, list(found.notes)
+        machines, placement = (
+            ({"file": _INFERRED}, "first-fit") if found.conf else ({"nodes": found.nodes}, "anywhere")
+        )
+        if found.conf:
+            (folder / _INFERRED).write_text(found.conf, encoding="utf-8")
         if slurm:
             notes.append(
                 f"without slurm.conf these say too little, and are not used: {', '.join(one.name for one in slurm)}"
