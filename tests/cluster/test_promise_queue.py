@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from forerun.cluster.engine.allocator import AllocatorRules, Terms
+from forerun.cluster.engine.kernels import node_profile as pf
 from forerun.cluster.engine.promise_queue import PromiseRules
 from forerun.cluster.engine.record import Record
 from forerun.cluster.engine.run import rules_for, run_rules
@@ -22,6 +23,24 @@ from .backfill_reference import Reference
 from .test_reach_of_policies import check, site, taken
 
 CASES = cases(0)
+
+
+def test_the_profile_of_free_gpus() -> None:
+    profile = pf.Profile(
+        np.zeros(1, np.int64), np.zeros(9), *np.zeros((2, 9), np.int64), np.zeros(2, np.int64)
+    )
+    pf.start_over(profile, np.array([4]))
+    pf.take(profile, 0, 10.0, 50.0, 3)
+    pf.take(profile, 0, 30.0, 40.0, 1)
+    assert pf.least(profile, 0, 10.0, 30.0) == 1 and pf.least(profile, 0, 10.0, 31.0) == 0
+    assert pf.earliest(profile, 0, 10.0, 20.0, 1) == 10.0, "a hole as long as the request"
+    assert pf.earliest(profile, 0, 10.0, 21.0, 1) == 40.0
+    assert pf.earliest(profile, 0, 10.0, 1.0, 4) == 50.0
+    assert pf.earliest(profile, 0, 10.0, 1.0, 5) == np.inf
+    assert pf.next_rise(profile, 0, 10.0) == 40.0
+    pf.take(profile, 0, 30.0, 40.0, -1)
+    pf.take(profile, 0, 10.0, 50.0, -3)
+    assert profile.after[profile.head[0]] == pf.NONE, "what is given back leaves no step"
 
 
 EASY_AND_KIN = (
