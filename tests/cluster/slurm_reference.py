@@ -182,7 +182,7 @@ def earliest(
     job: Job, now_s: float, allowed: frozenset[int], machine: Machine, running: Sequence[Running]
 ) -> tuple[float, frozenset[int]] | None:
     """When and where the job could start on ``allowed`` nodes, as the running jobs end; now if it fits now.
-    Unless it fits now, the running jobs that hold an allowed node end one after another, and
+    Unless it fits now, the running jobs that hold an allowed node end one after another, the first a second from now, and
        the job is tried after each *group* of ends, never inside one; it starts with the last end of its group. A group
        goes on as long as the next end **of any running job, also of one on other nodes,** lies within a window. The
        window is counted from the first end that frees an allowed node, rounded up to a multiple of 30 s; it is 30 s long
@@ -205,11 +205,11 @@ def earliest(
         if following is not None and following.end_s <= origin_s + window_s:
             continue
         if nodes := free.place(job, allowed):
-            return last_s, nodes
+            return max(last_s, now_s + 1), nodes
         while following is not None and following.end_s > origin_s + window_s:
             window_s *= 2
     if origin_s is not None and (nodes := free.place(job, allowed)):
-        return last_s, nodes
+        return max(last_s, now_s + 1), nodes
     return None
 
 
@@ -412,7 +412,7 @@ def replay(
         now_s = min(events[0][0] if events else math.inf, main_s, backfill_s)
         if now_s == math.inf:
             break
-        if events and events[0][0] <= now_s:
+        if events and events[0][0] < min(main_s, backfill_s):
             _, arrives, _, job = heapq.heappop(events)
             soon_s = math.floor(now_s) + 1
             if arrives:
@@ -421,11 +421,11 @@ def replay(
             else:
                 del running[job.id]
                 forgotten.append(math.ceil((now_s + MIN_JOB_AGE_S) / MINUTE_S) * MINUTE_S + 1)
-                main_s = min(main_s, soon_s)
+                main_s = min(main_s, max(soon_s, main_before_s + BATCH_DELAY_S))
             news = True
             if backfill:
                 backfill_s = min(backfill_s, max(soon_s, backfill_before_s + machine.interval_s))
-        elif main_s <= now_s:
+        elif main_s < backfill_s:
             main_s, main_before_s = math.inf, now_s
             if starts := first_come(state(now_s)):
                 begin(starts)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -310,7 +310,26 @@ class NodeQueueRules(QueueRules):
         super()._take_log()
 
 
-def decided(view: View, terms: nq.Terms, waiting: I64, fresh: BOOL, clock: F64, *, ended: bool) -> Allocation:
+class Ran(NamedTuple):
+    """A job that runs: its number, what it asks for, since when and on which nodes it runs."""
+
+    job: int
+    gpus: int
+    requested_s: float
+    start_s: float
+    nodes: tuple[int, ...]
+
+
+def decided(
+    view: View,
+    terms: nq.Terms,
+    waiting: I64,
+    fresh: BOOL,
+    clock: F64,
+    *,
+    ended: bool,
+    gone: Sequence[Ran] = (),
+) -> Allocation:
     """What the scheduler answers to a view.
 
     Parameters
@@ -321,14 +340,17 @@ def decided(view: View, terms: nq.Terms, waiting: I64, fresh: BOOL, clock: F64, 
     fresh : bool[count], which jobs came now.
     clock : as of `node_queue.Queue`, changed in place.
     ended : whether a job ended, or maintenance changed.
+    gone : the jobs that ended now: what is due at a second comes before what happens within it.
     """
     assert view.entries is not None
-    jobs = view.job
+    delayed = terms.interval_s > 0
+    gone = gone if delayed else ()
+    jobs = np.append(view.job, np.array([one.job for one in gone], np.int64))
     queue = blank_queue(
         view.node_gpus,
         view.entries.of(jobs),
-        view.gpus,
-        view.requested_s,
+        np.append(view.gpus, np.array([one.gpus for one in gone], np.int64)),
+        np.append(view.requested_s, [one.requested_s for one in gone]),
         view.windows,
         tested=terms.tested,
         capacity=0,
@@ -336,11 +358,13 @@ def decided(view: View, terms: nq.Terms, waiting: I64, fresh: BOOL, clock: F64, 
     if view.limits is not None:
         queue = limited(queue, view.limits, jobs.tolist())
     running = np.flatnonzero(view.held > 0)
-    on = [sorted(view.on_nodes(at)) for at in running.tolist()]
+    on = [sorted(view.on_nodes(at)) for at in running.tolist()] + [list(one.nodes) for one in gone]
     seats = np.array([node for nodes in on for node in nodes], np.int64)
     begin = np.cumsum([0, *map(len, on)]).astype(np.int64)
-    nq.set_state(queue, terms, view.now_s, running, view.changed_s[running], begin, seats, waiting)
-    if delayed := terms.interval_s > 0:  # who comes within a second is looked at after what is due at it
+    start_s = np.append(view.changed_s[running], [one.start_s for one in gone])
+    running = np.append(running, np.arange(view.count, len(jobs)))
+    nq.set_state(queue, terms, view.now_s, running, start_s, begin, seats, waiting)
+    if delayed:
         waiting = waiting[~fresh[waiting]]
     in_order = np.concatenate(
         [np.arange(*queue.entry_first[[at, at + 1]]) for at in waiting.tolist()] or [waiting]
@@ -348,9 +372,10 @@ def decided(view: View, terms: nq.Terms, waiting: I64, fresh: BOOL, clock: F64, 
     queue.waiting[: len(in_order)] = in_order
     queue.meta[nq.WAITING], queue.meta[nq.QUEUED] = len(in_order), len(waiting)
     queue.clock[:] = clock
-    nq.decide(queue, terms, view.now_s, nq.ENDED * ended | nq.CAME * (bool(fresh.any()) and not delayed))
-    if delayed and fresh.any():
-        nq.note(queue, terms, view.now_s, nq.CAME)
+    news = nq.ENDED * ended | nq.CAME * bool(fresh.any())
+    nq.decide(queue, terms, view.now_s, 0 if delayed else news)
+    if delayed:
+        nq.note(queue, terms, view.now_s, news)
     nodes, given, on_nodes = queue.nodes, view.held.copy(), dict[int, dict[int, int]]()
     for at in nodes.starts[: nodes.meta[npl.STARTS]].tolist():
         first, count = int(nodes.seat_first[at]), int(nodes.seat_count[at])

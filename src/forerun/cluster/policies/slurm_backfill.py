@@ -16,6 +16,7 @@ from forerun.cluster.policy import Allocation, Scheduler, View
 
 if TYPE_CHECKING:
     from forerun.cluster.engine.kernels.node_queue import Terms
+    from forerun.cluster.engine.node_queue import Ran
 
 DAY_S: Final = 86_400.0
 
@@ -68,10 +69,10 @@ class SlurmBackfill(BackfillPolicy, tag="slurm-backfill", frozen=True, kw_only=T
         from forerun.cluster.engine.kernels.node_queue import Terms
 
         return Terms(
-            interval_s=self.bf_interval_s,
+            interval_s=float(self.bf_interval_s),
             tested=self.bf_max_job_test,
-            resolution_s=self.bf_resolution_s,
-            window_s=self.bf_window_s or math.inf,
+            resolution_s=float(self.bf_resolution_s),
+            window_s=float(self.bf_window_s or math.inf),
             age_per_s=0.0,
             most_age=0.0,
             decay_per_s=0.0,
@@ -94,6 +95,7 @@ class SlurmScheduler:
     ----------
     clock : when it planned last, when it wants to plan again, and whether there was news in between.
     seen : jobs and maintenance at the last decision: what has come or gone since is news.
+    running : by number, the jobs that ran from the last decision on.
     """
 
     def __init__(self, policy: SlurmBackfill) -> None:
@@ -102,10 +104,11 @@ class SlurmScheduler:
         self.policy, self.ranking = policy, policy.order.build()
         self.clock: F64 = fresh_clock()
         self.seen: tuple[frozenset[int], tuple[Window, ...]] = (frozenset(), ())
+        self.running: dict[int, Ran] = {}
 
     def allocate(self, view: View) -> Allocation:
         """Start jobs in order until the first that does not fit, and others by a plan if it is time for one."""
-        from forerun.cluster.engine.node_queue import decided
+        from forerun.cluster.engine.node_queue import Ran, decided
 
         order = np.argsort(self.ranking.keys(view), kind="stable")
         jobs, windows = self.seen
@@ -113,4 +116,17 @@ class SlurmScheduler:
         fresh = np.array([job not in jobs for job in view.job.tolist()], np.bool_)
         waiting = order[view.held[order] == 0]
         ended = bool(jobs - seen[0]) or windows != view.windows
-        return decided(view, self.policy.terms(), waiting, fresh, self.clock, ended=ended)
+        gone = [self.running[job] for job in sorted(jobs - seen[0]) if job in self.running]
+        answer = decided(view, self.policy.terms(), waiting, fresh, self.clock, ended=ended, gone=gone)
+        assert answer.nodes is not None
+        self.running = {
+            int(view.job[at]): Ran(
+                int(view.job[at]),
+                int(view.gpus[at]),
+                float(view.requested_s[at]),
+                float(view.changed_s[at] if view.held[at] else view.now_s),
+                tuple(sorted(answer.nodes.get(at) or view.on_nodes(at))),
+            )
+            for at in np.flatnonzero(answer.gpus > 0).tolist()
+        }
+        return answer

@@ -31,7 +31,7 @@ PLACES: Final = 9
 MINUTE_S: Final = 60.0
 #: between an event and what the scheduler makes of it
 LATENCY_S: Final = 1.0
-#: jobs that come start at most so often, but for ends (`batch_sched_delay`)
+#: jobs start in their order at most so often (`batch_sched_delay`)
 BATCH_S: Final = 3.0
 #: an ended job is forgotten so much later (`MinJobAge`), within the minute: a plan is made then
 FORGET_S: Final = 300.0
@@ -196,7 +196,9 @@ def advance(q: Queue, terms: Terms, until_s: float) -> float:
             return now
         if meta[SEATED] > len(q.log_node) - len(q.nodes.seat_node):
             return now
-        news = 0
+        before, delayed, news = meta[LOGGED], terms.interval_s > 0.0, 0
+        if delayed:  # what is due at a second comes before what happens within it
+            decide(q, terms, now, 0)
         while meta[PASSED] < len(q.marks) and q.marks[meta[PASSED]] <= now:
             meta[PASSED] += 1
             news = ENDED if meta[QUEUED] > 0 else news
@@ -208,10 +210,6 @@ def advance(q: Queue, terms: Terms, until_s: float) -> float:
             count_in(q.limits, job, -q.gpus[job], -1)
             charge(q.ranks, job, -q.gpus[job], now, terms.decay_per_s)
             log(q, job, 0)
-        before, delayed = meta[LOGGED] - (news != 0), terms.interval_s > 0.0
-        if delayed:  # what is due at a second comes before who comes within it
-            decide(q, terms, now, news)
-            news = 0
         while meta[ARRIVED] < jobs and q.submit[meta[ARRIVED]] <= now:
             queue_up(q, meta[ARRIVED], now, terms)
             news |= CAME
@@ -360,13 +358,15 @@ def decide(q: Queue, terms: Terms, now: float, news: int) -> None:
     meta, clock = q.meta, q.clock
     q.nodes.meta[npl.STARTS] = 0
     note(q, terms, now, news)
-    if clock[TRY_S] <= now:
-        clock[TRY_S], clock[TRIED_S] = np.inf, now
-        if try_in_order(q, terms, now):
-            clock[PLAN_S] = min(clock[PLAN_S], _plan_by(clock, terms, now))
-    if clock[PLAN_S] <= now:
-        plan(q, terms, now, last_that_may(q, terms))
-        _plan_next(clock, terms, now, q.nodes.meta[npl.AGAIN] > 0, meta[QUEUED])
+    for turn in range(2):
+        if turn != (terms.interval_s == 0.0):  # first of all, or behind the others where it is made at each decision
+            if clock[TRY_S] <= now:
+                clock[TRY_S], clock[TRIED_S] = np.inf, now
+                if try_in_order(q, terms, now):
+                    clock[PLAN_S] = min(clock[PLAN_S], _plan_by(clock, terms, now))
+        elif clock[PLAN_S] <= now:
+            plan(q, terms, now, last_that_may(q, terms))
+            _plan_next(clock, terms, now, q.nodes.meta[npl.AGAIN] > 0, meta[QUEUED])
 
 
 @kernel(allocates=False)
@@ -378,10 +378,8 @@ def note(q: Queue, terms: Terms, now: float, news: int) -> None:
         return
     delayed = terms.interval_s > 0.0
     soon = np.floor(now) + LATENCY_S if delayed else now
-    if news & CAME:
-        clock[TRY_S] = min(clock[TRY_S], max(soon, clock[TRIED_S] + BATCH_S) if delayed else now)
+    clock[TRY_S] = min(clock[TRY_S], max(soon, clock[TRIED_S] + BATCH_S) if delayed else now)
     if news & ENDED:
-        clock[TRY_S] = min(clock[TRY_S], soon)
         _forget_after(clock, now)
     clock[NEWS] = 1.0
     clock[PLAN_S] = min(clock[PLAN_S], _plan_by(clock, terms, now))
