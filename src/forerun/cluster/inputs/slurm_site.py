@@ -544,14 +544,22 @@ class _Made:
         return Outage(name, begin_s, end_s, gpus, of_rules, tuple(sorted(nodes)), announced_s)
 
     def of_events(self, clock: LocalClock | None) -> None:
-        """The times at which nodes were away, which nobody knew before; those of one node that overlap are one."""
+        """The times at which nodes were away, which nobody knew before, outside of maintenance.
+
+        Those of one node that overlap are one.
+        """
         spans: dict[str, list[tuple[float, float]]] = {}
+        planned: dict[str, list[tuple[float, float]]] = {}
+        names_of = list(self.node_gpus or ())
+        for outage in self.outages:
+            for node in outage.nodes:
+                planned.setdefault(names_of[node], []).append((outage.from_s, outage.to_s))
         for one in self.read.events:
             begin_s, end_s = (self.read.instant(one, name, clock) for name in ("TimeStart", "TimeEnd"))
             if is_away(one.says.get("State", "DOWN")) and end_s > begin_s:
                 for name in self._nodes_of(Block(one.where, one.name, {"Nodes": one.name})):
                     spans.setdefault(name, []).append((begin_s, end_s))
-        together: dict[tuple[float, float], set[str]] = {}
+        together: dict[tuple[float, float, float], set[str]] = {}
         for name, listed in spans.items():
             joined: list[tuple[float, float]] = []
             for begin_s, end_s in sorted(listed):
@@ -559,11 +567,12 @@ class _Made:
                     joined[-1] = joined[-1][0], max(end_s, joined[-1][1])
                 else:
                     joined.append((begin_s, end_s))
-            for span in joined:
-                together.setdefault(span, set()).add(name)
-        for (begin_s, end_s), names in sorted(together.items(), key=lambda one: one[0]):
+            for begin_s, end_s in joined:
+                for piece in _without(begin_s, end_s, planned.get(name, ())):
+                    together.setdefault((*piece, begin_s), set()).add(name)
+        for (from_s, to_s, begin_s), names in sorted(together.items(), key=lambda one: one[0]):
             gpus = sum((self.node_gpus or {})[name] for name in names)
-            self.outages.append(self._outage("nodes away", begin_s, end_s, gpus, names, begin_s))
+            self.outages.append(self._outage("nodes away", from_s, to_s, gpus, names, begin_s))
 
     def of_nodes(self) -> None:
         """A note on nodes that are away as `scontrol show node` is printed."""
@@ -650,6 +659,15 @@ class _Made:
         names = self.ignored.setdefault(column, [])
         if name not in names:
             names.append(name)
+
+
+def _without(from_s: float, to_s: float, others: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
+    """What is left of a stretch without others, so that nothing is away twice."""
+    pieces = [(from_s, to_s)]
+    for begin_s, end_s in others:
+        cut = [((a_s, min(b_s, begin_s)), (max(a_s, end_s), b_s)) for a_s, b_s in pieces]
+        pieces = [piece for both in cut for piece in both if piece[0] < piece[1]]
+    return pieces
 
 
 def _set(cells: Mapping[str, str]) -> dict[str, str]:
