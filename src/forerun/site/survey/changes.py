@@ -19,9 +19,9 @@ from forerun.cluster.policies.slurm_backfill import SlurmBackfill
 from forerun.core.scenario.spec import override, to_data
 
 #: how many jobs all changes together simulate, unless more is asked for
-MOST_JOBS: Final = 40_000
+MOST_JOBS: Final = 20_000
 #: changes that are tried whatever that comes to
-LEAST_TRIED: Final = 5
+LEAST_TRIED: Final = 3
 #: weights of priorities as Slurm writes them
 _WEIGHTS: Final = {
     "age": "Age", "fairshare": "Fairshare", "job_size": "JobSize", "partition": "Partition", "qos": "QOS",
