@@ -228,7 +228,10 @@ def test_the_first_in_an_empty_cluster_has_nobody_to_blame(policy: str, tmp_path
     result = forerun.simulate(forerun.load(path))
     story = told(result, "a")
     assert all(not wait.ahead and not wait.queued_before for wait in story.waits)
-    if issubclass(schedulers().get(policy), Allocator) and policy != "las":
+    if issubclass(schedulers().get(policy), Allocator) and policy not in (
+        "las",
+        "slurm-backfill",
+    ):  # which take some time
         assert story.waits == () and "never waited" in story.why and story.figure is None
 
 

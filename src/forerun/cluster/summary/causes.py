@@ -44,7 +44,7 @@ CAUSES: Final = {
     "nodes_in_use": ("nodes in use", "others had the GPUs of the nodes that it may use"),
     "fragmentation": ("fragmentation", "enough GPUs were free, on no nodes that fit its shape"),
     "promised": ("promised to others", "enough was free, and promised to jobs ahead of it"),
-    "order": ("the policy's order", "enough was free, and others came first"),
+    "order": ("the policy's order", "enough was free, and it was not its turn"),
 }
 #: the part of the GPUs that jobs of a log may have on nodes that it does not name
 _UNLISTED: Final = 0.02
