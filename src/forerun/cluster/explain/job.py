@@ -91,7 +91,8 @@ class ClusterJobExplainer:
             raise StoreError.at(
                 where, "is another run when it is simulated again; simulate it anew, then explain"
             )
-        decided = Decided.by(inputs.policy, terms_of(scenario, inputs.setting))
+        terms = terms_of(scenario, inputs.setting)
+        decided = Decided.by(inputs.policy, terms, named=record.names_gpus)
         told = _Telling(record, row, decided).story(Beside(jobs, job).as_it_was())
         if isinstance(inputs.past, Recorded) and math.isfinite(
             start_s := float(inputs.past.jobs.start_s[row])

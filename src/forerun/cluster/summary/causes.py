@@ -85,8 +85,8 @@ class Decided:
     quota: I64 | None = None
 
     @classmethod
-    def by(cls, policy: Policy, terms: Terms) -> Decided:
-        """By a policy in a run."""
+    def by(cls, policy: Policy, terms: Terms, *, named: bool = False) -> Decided:
+        """By a policy in a run. named: whether nodes matter even where the placement is `anywhere`."""
         policy = policy.stands_for if isinstance(policy, Decider) else policy
         if not isinstance(policy, Allocator):  # published schedules have places of their own, and no limits
             return BY_COUNT
@@ -94,7 +94,9 @@ class Decided:
         quota = None if terms.quota is None or terms.quota[-1] else terms.quota[:-1]
         if backfills and policy.places:
             return cls(ck.SHAPED, True, True, quota)
-        counted = terms.placement == "consolidated" or (terms.placement == "anywhere" and not policy.places)
+        counted = terms.placement == "consolidated" or (
+            terms.placement == "anywhere" and not (policy.places or named)
+        )
         form = ck.COUNTED if counted else ck.BLOCKS if terms.placement == "buddy" else ck.TOGETHER
         return cls(form, backfills, False, quota)
 
@@ -261,7 +263,9 @@ def causes_of(
     held_s = np.full(len(jobs), np.inf) if held_s is None else held_s
     asked = ck.Jobs(
         gpus=gpus,
-        wide=site.wide,
+        wide=site.wide
+        if decided.form == ck.SHAPED
+        else np.where((site.each < 0) | (labels.nodes > 0), site.wide, 0),
         each=site.each,
         request=np.maximum(jobs.request_s, 1.0),
         classes_first=site.classes_first,

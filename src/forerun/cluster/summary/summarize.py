@@ -63,7 +63,8 @@ def summarize(outcome: Outcome) -> Result:
     if outcome.error:
         notes = (*notes, f"stopped early: {outcome.error}")
     stretches = stretches_of(record)
-    decided = Decided.by(outcome.inputs.policy, terms_of(scenario, record.setting))
+    terms = terms_of(scenario, record.setting)
+    decided = Decided.by(outcome.inputs.policy, terms, named=record.names_gpus)
     waits = waits_of(record, stretches, decided)
     ledger = ledger_of(record, stretches, waits)
     places = nodes_of(record, stretches)

@@ -36,7 +36,8 @@ COMES: Final = 3
 MARK: Final = 4
 
 #: how GPUs of several nodes are enough for a job: by their number alone; as many on each of so many nodes; on one node, a
-#: larger job on whole nodes and part of one; the same with aligned blocks of a power of two
+#: larger job on whole nodes and part of one; the same with aligned blocks of a power of two. A job that says on how many
+#: nodes it runs has as many on each in the last two as well.
 COUNTED: Final = 0
 SHAPED: Final = 1
 TOGETHER: Final = 2
@@ -157,7 +158,7 @@ class Jobs(NamedTuple):
 
     Parameters
     ----------
-    gpus, wide, each, request : GPUs in all, nodes, GPUs on each of them, and the time.
+    gpus, wide, each, request : GPUs in all, nodes (0: as few as can be), GPUs on each of them, and the time.
     classes_first, classes : the classes of nodes that each kind of job may use, of which it takes one.
     kind : of each job.
     held_from : from when on a job is held; infinite: never.
@@ -326,7 +327,8 @@ def _do(nodes: Nodes, c: int, jobs: Jobs, row: int, form: int, room: I64) -> int
     """Whether some room on the nodes of a class is enough for a job: `FITS`, `FRAGMENTATION` or `IN_USE`."""
     gpus, largest, total, enough, whole = jobs.gpus[row], max(nodes.largest[c], 1), 0, 0, 0
     rest = gpus % largest if form >= TOGETHER and gpus > largest else gpus
-    need = jobs.each[row] if form == SHAPED else rest
+    shaped = form != COUNTED and jobs.wide[row] > 0
+    need = jobs.each[row] if shaped else rest
     for at in range(nodes.member_first[c], nodes.member_first[c + 1]):
         node = nodes.member[at]
         there = max(room[node], 0)
@@ -337,7 +339,7 @@ def _do(nodes: Nodes, c: int, jobs: Jobs, row: int, form: int, room: I64) -> int
         return IN_USE
     if form == COUNTED:
         return FITS
-    if form == SHAPED:
+    if shaped:
         return FITS if enough >= jobs.wide[row] else FRAGMENTATION
     if gpus <= largest:
         return FITS if enough >= 1 else FRAGMENTATION
@@ -353,7 +355,7 @@ def _now(nodes: Nodes, c: int, jobs: Jobs, row: int, form: int) -> int:
         return IN_USE
     if form == COUNTED:
         return FITS
-    if form == SHAPED:
+    if jobs.wide[row] > 0:
         enough = nodes.whole[c] if each == WHOLE else nodes.levels[c, min(each, nodes.levels.shape[1] - 1)]
         return FITS if enough >= jobs.wide[row] else FRAGMENTATION
     if gpus <= largest:
