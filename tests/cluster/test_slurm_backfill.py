@@ -187,3 +187,23 @@ def test_shares_count_again_every_few_minutes() -> None:
     assert starts(made, SlurmBackfill(order=fair)) == [1, 1013, 2014, 1002]
     slow = fair.with_(count_s=10_000.0)
     assert starts(made, SlurmBackfill(order=slow)) == [1, 1002, 2003, 2014]
+
+
+def test_no_job_starts_into_maintenance_that_begins_behind_the_window_of_plans() -> None:
+    """Two nodes; a job of three days may not start on the one that is out in two, nor another before it is over."""
+    day_s = 86_400
+    made = setting([0, 1], [2, 2], [10, 10], [3 * day_s, 3 * day_s], 2)
+    cluster, out = Cluster.uniform(1, 2, 2), Window(2 * day_s, 2 * day_s + 100, 2, 0, nodes=(0,))
+    made = replace(made, cluster=cluster, maintenance=(out,))
+    assert starts(made, SlurmBackfill()) == [1, 12]
+    made = replace(made, maintenance=(replace(out, gpus=4, nodes=(0, 1)),))
+    assert min(starts(made, SlurmBackfill())) >= out.to_s
+
+
+def test_a_run_ends_before_a_job_that_can_never_start() -> None:
+    """It asks for a shape that no node has."""
+    made = setting([0, 0], [3, 1], [10, 10], [10, 10], 2)
+    made = replace(made, cluster=Cluster.uniform(1, 2, 2))
+    labels = JobLabels.of(2, nodes=[1, 1])
+    made = replace(made, jobs=replace(made.jobs, labels=labels))
+    assert starts(made, SlurmBackfill()) == [-1, 1]

@@ -78,7 +78,7 @@ def blank_queue(
     """
     jobs, total, reach = len(gpus), int(size.sum()), entries.reach
     several, begin = len(reach.kind), entries.first[:-1]
-    levels = words_of(size[None, :] >= np.arange(int(size.max()) + 2)[:, None])
+    levels = words_of(size[None, :] >= np.arange(int(size.max()) + 3)[:, None])  # but one: none has so many
     levels[-1] = levels[0]
     planned = min(tested, several)
     slots, words = 2 * (planned + len(windows)) + 4, levels.shape[1]
@@ -115,6 +115,7 @@ def blank_queue(
         slots=np.ones(pools, np.int64),
         slot_s=np.zeros((pools, slots)),
         slot_busy=np.zeros((pools, slots, words), np.int64),
+        beyond=np.zeros(words, np.int64),
         later_free=size.copy(),
         usable=np.zeros(words, np.int64),
         ready=np.zeros(words, np.int64),

@@ -146,6 +146,7 @@ def blank_queue(
         slots=np.ones(pools, np.int64),
         slot_s=np.zeros((pools, 1)),
         slot_busy=np.zeros((pools, 1, words), np.int64),
+        beyond=np.zeros(words, np.int64),
         later_free=units.copy(),
         usable=np.zeros(words, np.int64),
         ready=np.zeros(words, np.int64),

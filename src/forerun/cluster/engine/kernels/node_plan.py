@@ -56,6 +56,7 @@ class Nodes(NamedTuple):
     slots : int64[pools], how many instants at which its plan changes each pool has.
     slot_s, slot_busy : float64[pools, slots] and int64[pools, slots, words], these instants, and the nodes that are taken or
         waited for from each on.
+    beyond : int64[words], the nodes that maintenance beyond the horizon takes before the job at hand could end.
     later_free : int64[nodes], GPUs free after some ends.
     usable, ready, chosen : int64[words], scratch.
     meta : counters, see above.
@@ -87,6 +88,7 @@ class Nodes(NamedTuple):
     slots: I64
     slot_s: F64
     slot_busy: I64
+    beyond: I64
     later_free: I64
     usable: I64
     ready: I64
@@ -480,10 +482,10 @@ def plan_job(s: Nodes, job: int, now: float, resolution_s: float) -> bool:
 
 @kernel(allocates=False)
 def _leave_usable(s: Nodes, kind: int, begin: float, end: float) -> None:
-    """Let `usable` be the nodes of a class for which no job waits between two instants, both included."""
+    """Let `usable` be the nodes of a class for which no job waits between two instants, both included, but for `beyond`."""
     pool, from_word, to_word = s.pool[kind], s.from_word[kind], s.to_word[kind]
     for word in range(from_word, to_word):
-        s.usable[word] = s.reach[kind, word]
+        s.usable[word] = s.reach[kind, word] & ~s.beyond[word]
     count = s.slots[pool]
     for at in range(count):
         if s.slot_s[pool, at] > end:

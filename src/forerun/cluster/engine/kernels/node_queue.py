@@ -220,8 +220,16 @@ def advance(q: Queue, terms: Terms, until_s: float) -> float:
             note(q, terms, now, news)
         else:
             decide(q, terms, now, news)
-        if news == 0 and meta[LOGGED] == before:
-            continue  # nobody starts
+        if news == 0 and meta[LOGGED] == before:  # none starts
+            left = (
+                meta[RUNNING] > 0
+                or meta[ARRIVED] < jobs
+                or meta[PASSED] < len(q.marks)
+                or q.clock[TRY_S] < np.inf
+            )
+            if not left and q.clock[PLANNED_S] == now:
+                return np.inf  # nor ever will
+            continue
         q.event_time[meta[EVENTS]] = now
         q.event_pending[meta[EVENTS]] = meta[QUEUED]
         meta[EVENTS] += 1
@@ -359,7 +367,8 @@ def decide(q: Queue, terms: Terms, now: float, news: int) -> None:
     q.nodes.meta[npl.STARTS] = 0
     note(q, terms, now, news)
     for turn in range(2):
-        if turn != (terms.interval_s == 0.0):  # first of all, or behind the others where it is made at each decision
+        # the plan comes first, or last where it is made at each decision
+        if turn != (terms.interval_s == 0.0):
             if clock[TRY_S] <= now:
                 clock[TRY_S], clock[TRIED_S] = np.inf, now
                 if try_in_order(q, terms, now):
@@ -495,6 +504,12 @@ def plan(q: Queue, terms: Terms, now: float, last: int) -> None:
         job = choose(q, entry)
         if q.first_start[job] >= 0.0:
             continue
+        npl.clear(s.beyond)
+        for window in range(len(q.window_from)):
+            until_s = min(q.window_to[window], now + s.request[job])
+            if q.window_announced[window] <= now and s.horizon[0] <= q.window_from[window] < until_s:
+                for word in range(len(s.beyond)):
+                    s.beyond[word] |= q.window_nodes[window, word]
         looks = at <= last or (at < terms.tested and s.meta[npl.AGAIN] == 0)
         if looks and fits(q.limits, job, q.gpus[job]) and npl.plan_job(s, job, now, terms.resolution_s):
             start(q, terms, job, now)
