@@ -344,7 +344,7 @@ def decided(
     gone : the jobs that ended now: what is due at a second comes before what happens within it.
     """
     assert view.entries is not None
-    delayed = terms.interval_s > 0
+    delayed = terms.latency_s > 0
     gone = gone if delayed else ()
     jobs = np.append(view.job, np.array([one.job for one in gone], np.int64))
     queue = blank_queue(

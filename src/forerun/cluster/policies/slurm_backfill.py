@@ -70,6 +70,7 @@ class SlurmBackfill(BackfillPolicy, tag="slurm-backfill", frozen=True, kw_only=T
 
         return Terms(
             interval_s=float(self.bf_interval_s),
+            latency_s=1.0 if self.bf_interval_s else 0.0,
             tested=self.bf_max_job_test,
             resolution_s=float(self.bf_resolution_s),
             window_s=float(self.bf_window_s or math.inf),

@@ -25,14 +25,19 @@ from forerun.site.machine import Declared, Pool, System
 from forerun.site.replay.queues import queue_of
 
 #: the policies that are tried on a log whose nodes have names; priorities are those of users who share alike
-ON_NODES: Final[tuple[BackfillPolicy, ...]] = tuple(
-    SlurmBackfill(order=order)
-    for order in (
-        Fcfs(),
-        ShortestRequest(),
-        Multifactor(weights=Weights(fairshare=1000.0)),
-        Multifactor(weights=Weights(age=1000.0, fairshare=1000.0)),
-    )
+ON_NODES: Final[tuple[BackfillPolicy, ...]] = (
+    *(
+        kind(order=order)
+        for kind in (Easy, SlurmBackfill)
+        for order in (
+            Fcfs(),
+            ShortestRequest(),
+            Multifactor(weights=Weights(fairshare=1000.0)),
+            Multifactor(weights=Weights(age=1000.0, fairshare=1000.0)),
+        )
+    ),
+    Conservative(order=Fcfs()),
+    FirstFit(order=Fcfs()),
 )
 #: the policies that are tried on other logs
 CANDIDATES: Final[tuple[BackfillPolicy, ...]] = tuple(

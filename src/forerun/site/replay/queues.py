@@ -16,7 +16,9 @@ from forerun.cluster.engine.backfill import build_queue
 from forerun.cluster.engine.kernels import backfill as bk
 from forerun.cluster.engine.kernels import node_queue as nq
 from forerun.cluster.engine.kernels import priority as qk
+from forerun.cluster.engine.kernels import promise_queue as pq
 from forerun.cluster.engine.node_queue import NodeQueueRules
+from forerun.cluster.engine.promise_queue import PromiseRules, promise_terms
 from forerun.cluster.engine.record import Record
 from forerun.cluster.policies.backfilling.base import BackfillPolicy
 from forerun.cluster.policies.slurm_backfill import SlurmBackfill
@@ -77,7 +79,7 @@ def queue_of(case: Case, policy: BackfillPolicy, order: I64, ready_s: F64, since
     order : of the jobs.
     ready_s, since_s : float64[jobs], when each comes, and from when its wait counts, as in the case.
     """
-    if isinstance(policy, SlurmBackfill):
+    if isinstance(policy, SlurmBackfill) or case.pool.parts:
         return Named(case, policy, order, ready_s, since_s)
     return Counted(case, policy, order, ready_s, since_s)
 
@@ -143,7 +145,7 @@ class Counted(Queue):
 class Named(Queue):
     """On named nodes; parameters as of `queue_of`."""
 
-    def __init__(self, case: Case, policy: SlurmBackfill, order: I64, ready_s: F64, since_s: F64) -> None:
+    def __init__(self, case: Case, policy: BackfillPolicy, order: I64, ready_s: F64, since_s: F64) -> None:
         setting = case.setting
         jobs = setting.jobs.take(order)
         jobs = replace(jobs, submit_s=np.floor(ready_s[order]).astype(np.int64))
@@ -152,7 +154,17 @@ class Named(Queue):
             of = [tuple(groups[row] for row in order.tolist()) for groups in limits.groups_of]
             limits = replace(limits, groups_of=tuple(of))
         setting = replace(setting, jobs=jobs, limits=limits)
-        self.rules = NodeQueueRules(setting, Record(setting), policy.terms(), policy.order)
+        self.rules: Any
+        if isinstance(policy, SlurmBackfill):
+            # a log has whole seconds: who starts within one in which a job ends may have its nodes
+            terms = policy.terms()._replace(latency_s=0.0)
+            self.rules = NodeQueueRules(setting, Record(setting), terms, policy.order)
+        else:
+            self.rules = PromiseRules(
+                setting, Record(setting), promise_terms(policy, "best-fit"), policy.order
+            )
+        self.plans = isinstance(policy, SlurmBackfill)
+        self.next_s = nq.PLAN_S if self.plans else pq.WAKE_S  # of the clock, the next decision without news
         queue = self.rules.queue
         request_s = case.request_s[order] + case.extra_s
         queue.ranks.since[:] = since_s[order]
@@ -182,10 +194,15 @@ class Named(Queue):
         on = [self.really_on[job] for job in running.tolist()]
         first = np.cumsum([0, *map(len, on)]).astype(np.int64)
         seats = np.concatenate([*on, np.zeros(0, np.int64)])
-        nq.set_state(queue, terms, now, running, start_s[running], first, seats, waiting)
-        queue.clock[nq.PLANNED_S] = now  # news brings the next plan, but for the first
+        if self.plans:
+            nq.set_state(queue, terms, now, running, start_s[running], first, seats, waiting)
+        else:
+            even = np.zeros(len(seats), np.int64)
+            pq.set_state(queue, terms, now, running, start_s[running], first, seats, even, waiting)
+        if self.plans:
+            queue.clock[nq.PLANNED_S] = now  # news brings the next plan, but for the first
         if len(waiting) and not self.begun:
-            queue.clock[nq.PLAN_S] = now
+            queue.clock[self.next_s] = now
         self.begun = True
         self.rules.coming_s = now
         nodes = queue.nodes
@@ -206,18 +223,18 @@ class Named(Queue):
     def play(self, until_s: float) -> float:
         meta = self.queue.meta
         meta[qk.LOGGED] = meta[qk.EVENTS] = meta[nq.SEATED] = 0
-        self.rules.coming_s = self.rules.advance_to(until_s)
+        self.rules.coming_s = float(self.rules.advance_to(until_s))
         queue, count = self.queue, int(meta[qk.LOGGED])
         seats = np.append(queue.log_seats[:count], meta[nq.SEATED]).tolist()
         for at, job in enumerate(queue.log_row[:count].tolist()):
             if queue.log_gpus[at]:
                 self.on_nodes[job] = queue.log_node[seats[at] : seats[at + 1]].copy()
-        return self.rules.coming_s
+        return float(self.rules.coming_s)
 
     def decide(self, due_s: float, until_s: float) -> tuple[float, list[int] | None]:
         queue = self.queue
-        if queue.meta[qk.WAITING] and self.rules.terms.interval_s < math.inf:
-            queue.clock[nq.PLAN_S] = min(queue.clock[nq.PLAN_S], due_s)
+        if queue.meta[qk.WAITING] and not (self.plans and self.rules.terms.interval_s == math.inf):
+            queue.clock[self.next_s] = min(queue.clock[self.next_s], due_s)
         self.rules.queue = queue._replace(event_time=queue.event_time[:2])
         self.play(min(float(np.nextafter(due_s, np.inf)), until_s))
         self.rules.queue = queue

@@ -29,8 +29,6 @@ PLACES: Final = 9
 
 #: a queue without news is planned again at the next minute
 MINUTE_S: Final = 60.0
-#: between an event and what the scheduler makes of it
-LATENCY_S: Final = 1.0
 #: jobs start in their order at most so often (`batch_sched_delay`)
 BATCH_S: Final = 3.0
 #: an ended job is forgotten so much later (`MinJobAge`), within the minute: a plan is made then
@@ -158,6 +156,7 @@ class Terms(NamedTuple):
     Parameters
     ----------
     interval_s : between plans at least; 0: a plan at every decision. Infinite: none is made.
+    latency_s : after an event, until the scheduler acts, at a whole second; 0: it acts at once, with all that happens then.
     tested : how many waiting jobs a plan looks at.
     resolution_s, window_s : of the plan.
     age_per_s, most_age : what each second of waiting adds to a priority, up to how much.
@@ -166,6 +165,7 @@ class Terms(NamedTuple):
     """
 
     interval_s: float
+    latency_s: float
     tested: int
     resolution_s: float
     window_s: float
@@ -196,7 +196,7 @@ def advance(q: Queue, terms: Terms, until_s: float) -> float:
             return now
         if meta[SEATED] > len(q.log_node) - len(q.nodes.seat_node):
             return now
-        before, delayed, news = meta[LOGGED], terms.interval_s > 0.0, 0
+        before, delayed, news = meta[LOGGED], terms.latency_s > 0.0, 0
         if delayed:  # what is due at a second comes before what happens within it
             decide(q, terms, now, 0)
         while meta[PASSED] < len(q.marks) and q.marks[meta[PASSED]] <= now:
@@ -367,8 +367,8 @@ def decide(q: Queue, terms: Terms, now: float, news: int) -> None:
     q.nodes.meta[npl.STARTS] = 0
     note(q, terms, now, news)
     for turn in range(2):
-        # the plan comes first, or last where it is made at each decision
-        if turn != (terms.interval_s == 0.0):
+        # the plan comes first, or last where nothing is delayed
+        if turn != (terms.latency_s == 0.0):
             if clock[TRY_S] <= now:
                 clock[TRY_S], clock[TRIED_S] = np.inf, now
                 if try_in_order(q, terms, now):
@@ -385,11 +385,10 @@ def note(q: Queue, terms: Terms, now: float, news: int) -> None:
     _catch_up(q, terms, now)
     if news == 0:
         return
-    delayed = terms.interval_s > 0.0
-    soon = np.floor(now) + LATENCY_S if delayed else now
-    clock[TRY_S] = min(clock[TRY_S], max(soon, clock[TRIED_S] + BATCH_S) if delayed else now)
+    delayed = terms.latency_s > 0.0
+    clock[TRY_S] = min(clock[TRY_S], max(_soon(terms, now), clock[TRIED_S] + BATCH_S) if delayed else now)
     if news & ENDED:
-        _forget_after(clock, now)
+        _forget_after(clock, now, terms.latency_s)
     clock[NEWS] = 1.0
     clock[PLAN_S] = min(clock[PLAN_S], _plan_by(clock, terms, now))
 
@@ -399,8 +398,13 @@ def _plan_by(clock: F64, terms: Terms, now: float) -> float:
     """When a plan is made after news."""
     if terms.interval_s == np.inf:
         return np.inf
-    soon = np.floor(now) + LATENCY_S if terms.interval_s > 0.0 else now
-    return float(max(soon, clock[PLANNED_S] + terms.interval_s))
+    return float(max(_soon(terms, now), clock[PLANNED_S] + terms.interval_s))
+
+
+@kernel(inline=True)
+def _soon(terms: Terms, now: float) -> float:
+    """When the scheduler acts on what happens now."""
+    return float(np.floor(now) + terms.latency_s if terms.latency_s > 0.0 else now)
 
 
 @kernel(allocates=False)
@@ -416,7 +420,7 @@ def _plan_next(clock: F64, terms: Terms, now: float, again: bool, waiting: int) 
     if again or (waiting > 1 and clock[NEWS] > 0.0):
         clock[PLAN_S] = now + terms.interval_s
     elif waiting > 1:
-        next_minute = np.floor(now / MINUTE_S) * MINUTE_S + MINUTE_S + LATENCY_S
+        next_minute = np.floor(now / MINUTE_S) * MINUTE_S + MINUTE_S + terms.latency_s
         clock[PLAN_S] = max(next_minute, now + terms.interval_s)
     clock[NEWS] = 0.0
     for at in range(FORGET, CLOCK):
@@ -426,9 +430,9 @@ def _plan_next(clock: F64, terms: Terms, now: float, again: bool, waiting: int) 
 
 
 @kernel(allocates=False)
-def _forget_after(clock: F64, now: float) -> None:
+def _forget_after(clock: F64, now: float, latency_s: float) -> None:
     """Note when a job is forgotten that ends now."""
-    at_s = np.ceil((now + FORGET_S) / MINUTE_S) * MINUTE_S + LATENCY_S
+    at_s = np.ceil((now + FORGET_S) / MINUTE_S) * MINUTE_S + latency_s
     stays = FORGET
     for at in range(FORGET, CLOCK):
         if clock[at] > now and clock[at] != at_s:
