@@ -316,7 +316,7 @@ class View:
         return -1 if self.reach is None else int(self.reach.kind[self.job[at]])
 
     def types_in_reach(self, at: int) -> frozenset[int]:
-        """The GPU types on which a job has a place at its request when nobody else is there."""
+        """The GPU types on which a job has a place at its request on empty nodes."""
         if self.reach is None or len(self.type_total) == 1:
             return frozenset(range(len(self.type_total)))
         job, empty = int(self.job[at]), np.full(len(self.owner), -1, np.int64)

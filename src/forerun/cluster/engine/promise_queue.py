@@ -27,7 +27,6 @@ from forerun.cluster.inputs.arrays import BOOL, F64, I64
 from forerun.cluster.inputs.limits import Limits
 from forerun.cluster.inputs.reach import Reach, beside_nodes, entries_of, reach_of
 from forerun.cluster.inputs.setting import Setting, Window
-from forerun.cluster.policies.backfilling.base import BackfillPolicy
 from forerun.cluster.policies.orders.multifactor import Multifactor
 from forerun.cluster.policies.orders.sjf import ShortestRequest
 from forerun.cluster.policy import Allocation, Order, View
@@ -574,24 +573,4 @@ def _limits_of(view: View) -> Limits | None:
         groups_of=tuple(tuple((int(user),) for user in view.user) for _ in range(types)),
         planned=frozenset(),
         planned_of=(((),) * view.count,) * types,
-    )
-
-
-def promise_terms(policy: BackfillPolicy, placement: str = "anywhere", seed: int = 0) -> nq.Terms:
-    """The rule by which jobs start under a policy, of an order in which priorities do not change."""
-    order = nq.MULTIFACTOR if isinstance(policy.order, Multifactor) else nq.FIXED
-    # for each mixture of whole numbers and others the queue would be compiled anew
-    return nq.Terms(
-        rule=nq.KEPT if policy.keeps_promises else nq.ONCE,
-        order=nq.WFP3 if policy.order.number == nq.WFP3 else order,
-        tested=policy.examined or 1 << 40,
-        window_s=float(policy.window_s or math.inf),
-        promises=policy.promises,
-        grace_s=float(policy.grace_s),
-        placement=PLACEMENTS.index(placement),
-        seed=seed,
-        age_per_s=0.0,
-        most_age=0.0,
-        decay_per_s=0.0,
-        count_s=0.0,
     )

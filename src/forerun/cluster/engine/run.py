@@ -9,11 +9,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from forerun.cluster.engine import engine_of
-from forerun.cluster.engine.allocator import AllocatorRules, Terms
+from forerun.cluster.engine.allocator import PLACEMENTS, AllocatorRules, Terms
 from forerun.cluster.engine.backfill import BackfillRules
 from forerun.cluster.engine.node_queue import NodeQueueRules
 from forerun.cluster.engine.priority import PriorityRules
-from forerun.cluster.engine.promise_queue import PromiseRules, promise_terms
+from forerun.cluster.engine.promise_queue import PromiseRules
 from forerun.cluster.engine.record import Record
 from forerun.cluster.engine.rules import AnyRules
 from forerun.cluster.inputs.arrays import I64
@@ -96,7 +96,7 @@ def rules_for(policy: Policy, setting: Setting, record: Record, terms: Terms, se
     named = named and not isinstance(policy, SlurmBackfill) and not policy.round_s
     if isinstance(policy, BackfillPolicy) and alone and named and policy.compiles:
         placement = terms.placement if terms.placement != "anywhere" else "first-fit"
-        rule = promise_terms(policy, placement, setting.seed)
+        rule = policy.promise_terms(PLACEMENTS.index(placement), setting.seed)
         return PromiseRules(setting, record, rule, policy.order)
     return AllocatorRules(setting, record, policy, policy.build(stream(seed, "policy")), terms)
 

@@ -544,7 +544,7 @@ class _Made:
         return Outage(name, begin_s, end_s, gpus, of_rules, tuple(sorted(nodes)), announced_s)
 
     def of_events(self, clock: LocalClock | None) -> None:
-        """The times at which nodes were away, which nobody knew before, outside of maintenance.
+        """The times at which nodes were away without notice, outside of maintenance.
 
         Those of one node that overlap are one.
         """

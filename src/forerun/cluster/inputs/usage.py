@@ -142,7 +142,7 @@ def begun(table: JobTable, cluster: Cluster) -> tuple[JobTable, tuple[str, ...]]
 def _explained_s(table: JobTable, recorded: Recorded, cluster: Cluster, until_s: float) -> float:
     """When the GPUs in use first explain who waits, where at the beginning of the log they do not; 0: they always do.
 
-    Who waits without a reason would have filled half of what is free, and nobody of the same user or account runs, so that
+    Who waits without a reason would have filled half of what is free, and no job of the same user or account runs, so that
     no limit stops them. until_s: it is so by then.
     """
     past, jobs = recorded.jobs, table.jobs

@@ -118,7 +118,7 @@ class _Slurm(JobReader, frozen=True, kw_only=True):
     def shape(self, gres: Sequence[Gres], sharing: str, where: str, repairs: RepairLog) -> dict[str, Any]:
         """The type of GPUs that a job asks for, and whether it takes its nodes whole.
 
-        A type that was allocated and not asked for binds nobody. Who has more GPUs than asked for has whole nodes.
+        A type that was allocated and not asked for binds no job. Who has more GPUs than asked for has whole nodes.
 
         Parameters
         ----------

@@ -169,7 +169,7 @@ class Causes:
         }
 
     def top(self, partition: str) -> tuple[str, float]:
-        """The cause of most of the waiting in a partition, in words, and its share; empty: nobody waited."""
+        """The cause of most of the waiting in a partition, in words, and its share; empty: none waited."""
         by_cause = self.by_partition().get(partition, {})
         if not by_cause:
             return "", 0.0
@@ -205,7 +205,7 @@ class Causes:
         return f"{', ' if said else ''}{said}{self._mostly(seconds, whole)}"
 
     def _mostly(self, seconds: F64, whole: float) -> str:
-        """The user who has most of something, if anybody has a good part of it."""
+        """The user who has most of something, if one has a good part of it."""
         by_user: dict[str, float] = {}
         for (_, _, user), part in zip(self.owners, seconds.tolist(), strict=True):
             by_user[user] = by_user.get(user, 0.0) + part
@@ -245,7 +245,7 @@ def causes_of(
     decided : by what.
     seats : the GPUs of `had`, as of `Record.seats` (default: not known).
     named : whether these are the very GPUs; else only their type is known (default: it is not).
-    held_s : by job, from when on it is held; infinite: never (default: nobody is).
+    held_s : by job, from when on it is held; infinite: never (default: none).
     focus : a job whose stretches are noted (default: none).
     """
     site = _Site.of(setting, had, decided, seats, named=named)
@@ -702,7 +702,7 @@ def _anywhere(
 
 
 def _nodes(masks: BOOL, size: I64, node_type: I64, wider: dict[int, int]) -> ck.Nodes:
-    """Nodes that nobody is on, and classes of them. masks: bool[classes, nodes]."""
+    """Empty nodes, and classes of them. masks: bool[classes, nodes]."""
     classes, top = len(masks), int(size.max(initial=0))
     levels = (masks[:, :, None] & (size[None, :, None] >= np.arange(top + 1))).sum(axis=1)
     in_class, member = np.nonzero(masks)
@@ -711,7 +711,7 @@ def _nodes(masks: BOOL, size: I64, node_type: I64, wider: dict[int, int]) -> ck.
         size=size,
         first_gpu=np.concatenate(([0], np.cumsum(size))).astype(np.int64),
         free=size.copy(),
-        room=size.copy(),
+        space=size.copy(),
         taken=np.zeros(0, np.int64),
         member_first=np.searchsorted(in_class, np.arange(classes + 1)).astype(np.int64),
         member=member.astype(np.int64),

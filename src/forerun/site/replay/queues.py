@@ -12,13 +12,14 @@ from typing import Any, Final
 
 import numpy as np
 
+from forerun.cluster.engine.allocator import PLACEMENTS
 from forerun.cluster.engine.backfill import build_queue
 from forerun.cluster.engine.kernels import backfill as bk
 from forerun.cluster.engine.kernels import node_queue as nq
 from forerun.cluster.engine.kernels import priority as qk
 from forerun.cluster.engine.kernels import promise_queue as pq
 from forerun.cluster.engine.node_queue import NodeQueueRules
-from forerun.cluster.engine.promise_queue import PromiseRules, promise_terms
+from forerun.cluster.engine.promise_queue import PromiseRules
 from forerun.cluster.engine.record import Record
 from forerun.cluster.policies.backfilling.base import BackfillPolicy
 from forerun.cluster.policies.slurm_backfill import SlurmBackfill
@@ -161,7 +162,7 @@ class Named(Queue):
             self.rules = NodeQueueRules(setting, Record(setting), terms, policy.order)
         else:
             self.rules = PromiseRules(
-                setting, Record(setting), promise_terms(policy, "best-fit"), policy.order
+                setting, Record(setting), policy.promise_terms(PLACEMENTS.index("best-fit")), policy.order
             )
         self.plans = isinstance(policy, SlurmBackfill)
         self.next_s = nq.PLAN_S if self.plans else pq.WAKE_S  # of the clock, the next decision without news

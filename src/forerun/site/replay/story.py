@@ -17,7 +17,7 @@ CAUSES: Final = {
     "before": "the replay had not begun",
     "limit": "as much was running as a limit of its user, account or QOS allows",
     "outage": "an outage was under way",
-    "few": "too few of its nodes or GPUs were free; nobody was before it in the queue",
+    "few": "too few of its nodes or GPUs were free; no job was before it in the queue",
     "behind": "too few of its nodes or GPUs were free, and others were before it in the queue",
     "spread": "enough GPUs were free, but not on as many nodes as it takes",
     "drain": "an announced outage was nearer than the end of its request",

@@ -100,7 +100,7 @@ def survey(setting: Setting, folder: Path, *, most: int = 0, say: Callable[[str]
     past = replace(past, apart=apart)
     began = np.isfinite(
         recorded.jobs.start_s
-    )  # who still waits at the log's end waits longer here than anybody knows
+    )  # who still waits at the log's end waits longer here than is known
     scored = (submit_s >= from_s) & np.isfinite(start_s) & began
     causes = _causes(result, began)
     changes = default_changes(base, [str(row["partition"]) for row in causes if row["wait_h"]])

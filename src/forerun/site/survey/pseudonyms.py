@@ -75,7 +75,7 @@ class Pseudonyms:
 
 
 def new_key() -> bytes:
-    """A key that nobody knows yet."""
+    """A fresh key."""
     return secrets.token_hex(_KEY_BYTES).encode()
 
 

@@ -49,7 +49,7 @@ BEFORE: Final = 10  # GPUs before the present decision, of jobs that go on with 
 ROW: Final = 11  # the job's own number, by which equal ends are ranked
 REACH: Final = 12  # its row of `reach`
 NODES: Final = 13  # nodes that it asks for; 0: as few as can be
-ALONE: Final = 14  # whether nobody else may be on its nodes
+ALONE: Final = 14  # whether no other job may be on its nodes
 INTS: Final = 15
 
 # what a change of GPUs is, by which it costs

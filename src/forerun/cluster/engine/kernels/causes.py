@@ -53,14 +53,14 @@ class Nodes(NamedTuple):
     Parameters
     ----------
     size, first_gpu : int64[nodes], GPUs of each node, and the number of the first.
-    free, room : those that no job has, and the most that one job can have of them.
+    free, space : those that no job has, and the most that one job can have of them.
     taken : by GPU, whether a job has it; empty where jobs take any.
     member_first, member : the nodes of each class: `member[member_first[c]:member_first[c + 1]]`.
     class_first, class_of : likewise the classes of each node.
     node_type : int64[nodes], the number of the GPU type of each node.
-    levels : int64[classes, GPUs], how many nodes have room for so many.
+    levels : int64[classes, GPUs], how many nodes have space for so many.
     largest : of each class, the GPUs of its largest node.
-    total, whole, used : of each class, GPUs free, nodes that nobody is on, and GPUs in use.
+    total, whole, used : of each class, GPUs free, empty nodes, and GPUs in use.
     pool : the pool of each class: classes that share nodes, directly or by others between them, are of one.
     wider : the class with the same nodes and those of other GPU types, -1: none.
     gpu_type : of each class, the GPU type whose limits count.
@@ -71,7 +71,7 @@ class Nodes(NamedTuple):
     size: I64
     first_gpu: I64
     free: I64
-    room: I64
+    space: I64
     taken: I64
     member_first: I64
     member: I64
@@ -101,7 +101,7 @@ class Limits(NamedTuple):
     most_gpus, most_jobs, own_gpus, pool, pool_gpus : of each group and pool.
     is_nodes : whether a group's limit is the nodes of its partition.
     gpus, jobs, pooled : what is in use.
-    largest, news : int64[1], the most GPUs that a job asks for, and whether anybody's limit may be reached now or no more.
+    largest, news : int64[1], the most GPUs that a job asks for, and whether a limit may be reached now or no more.
     """
 
     set_of: I64
@@ -259,20 +259,20 @@ def _block(nodes: Nodes, node: int) -> int:
 @kernel(allocates=False)
 def _give(nodes: Nodes, node: int, gpu: int, count: int) -> None:
     """GPUs of a node become free, or fewer of them if the count is negative."""
-    before, room = nodes.free[node], nodes.room[node]
+    before, space = nodes.free[node], nodes.space[node]
     nodes.free[node] += count
     if len(nodes.taken):
         for at in range(gpu, gpu + abs(count)):
             nodes.taken[at] = 0 if count > 0 else 1
-        nodes.room[node] = _block(nodes, node)
+        nodes.space[node] = _block(nodes, node)
     else:
-        nodes.room[node] = nodes.free[node]
-    after = nodes.room[node]
+        nodes.space[node] = nodes.free[node]
+    after = nodes.space[node]
     for at in range(nodes.class_first[node], nodes.class_first[node + 1]):
         c = nodes.class_of[at]
-        for level in range(max(room, 0) + 1, after + 1):
+        for level in range(max(space, 0) + 1, after + 1):
             nodes.levels[c, level] += 1
-        for level in range(max(after, 0) + 1, room + 1):
+        for level in range(max(after, 0) + 1, space + 1):
             nodes.levels[c, level] -= 1
         full = nodes.size[node]
         nodes.whole[c] += (nodes.free[node] == full) - (before == full)
@@ -323,15 +323,15 @@ def _limit_on(limits: Limits, gpu_type: int, row: int, gpus: int, is_nodes: int)
 
 
 @kernel(allocates=False)
-def _do(nodes: Nodes, c: int, jobs: Jobs, row: int, form: int, room: I64) -> int:
-    """Whether some room on the nodes of a class is enough for a job: `FITS`, `FRAGMENTATION` or `IN_USE`."""
+def _do(nodes: Nodes, c: int, jobs: Jobs, row: int, form: int, space: I64) -> int:
+    """Whether some space on the nodes of a class is enough for a job: `FITS`, `FRAGMENTATION` or `IN_USE`."""
     gpus, largest, total, enough, whole = jobs.gpus[row], max(nodes.largest[c], 1), 0, 0, 0
     rest = gpus % largest if form >= TOGETHER and gpus > largest else gpus
     shaped = form != COUNTED and jobs.wide[row] > 0
     need = jobs.each[row] if shaped else rest
     for at in range(nodes.member_first[c], nodes.member_first[c + 1]):
         node = nodes.member[at]
-        there = max(room[node], 0)
+        there = max(space[node], 0)
         total += there
         enough += there >= need if need != WHOLE else there == nodes.size[node]
         whole += there == largest
@@ -349,7 +349,7 @@ def _do(nodes: Nodes, c: int, jobs: Jobs, row: int, form: int, room: I64) -> int
 
 @kernel(inline=True)
 def _now(nodes: Nodes, c: int, jobs: Jobs, row: int, form: int) -> int:
-    """As `_do` for the present room, from what is counted of it."""
+    """As `_do` for the present space, from what is counted of it."""
     gpus, each, largest = jobs.gpus[row], jobs.each[row], max(nodes.largest[c], 1)
     if nodes.total[c] < gpus:
         return IN_USE
@@ -399,7 +399,7 @@ def _in_windows(s: Schedule, nodes: Nodes, c: int, jobs: Jobs, row: int, form: i
             return FAILED if failed else MAINTENANCE
     for at in range(nodes.member_first[c], nodes.member_first[c + 1]):
         node = nodes.member[at]
-        nodes.low[node] = nodes.room[node] - nodes.away[node]
+        nodes.low[node] = nodes.space[node] - nodes.away[node]
     return int(_do(nodes, c, jobs, row, form, nodes.low))
 
 
@@ -487,7 +487,7 @@ def _is_member(nodes: Nodes, c: int, node: int) -> bool:
 
 @kernel(allocates=False)
 def _next_in(p: State, s: Schedule, nodes: Nodes, jobs: Jobs, pool: int) -> int:
-    """Who of those that wait for nodes of a pool has some first; -1: nobody has."""
+    """Who of those that wait for nodes of a pool has some first; -1: none has."""
     if p.first_seen[pool] == p.queued[pool]:
         return int(p.first[pool])
     p.first_seen[pool], p.first[pool] = p.queued[pool], -1

@@ -165,7 +165,7 @@ def count_free(s: npl.Nodes, p: Promises) -> None:
 
 @kernel(allocates=False)
 def could_ever(s: npl.Nodes, p: Promises, job: int, placement: int, seed: int) -> bool:
-    """Whether a job has a place where nobody else is."""
+    """Whether a job has a place on empty nodes."""
     kind = p.asks[job]
     while kind >= 0:
         if (
@@ -192,7 +192,7 @@ def _fill(
     """Let `free` be the GPUs of the nodes of a class that are free between two instants; whether there are enough in all.
 
     what: `THEN`, `NOW` (the first instant is now: what is free and not promised stays free), `RAW` (now, whoever is promised
-    it), or `EVER` (nobody is there).
+    it), or `EVER` (all nodes are empty).
     """
     there = 0
     for node in range(p.from_node[kind], p.to_node[kind]):
@@ -479,7 +479,7 @@ def gives(s: npl.Nodes, p: Promises, job: int) -> None:
 
 @kernel(allocates=False)
 def may_move(s: npl.Nodes, p: Promises, job: int) -> bool:
-    """Whether anybody has left GPUs that a job may use."""
+    """Whether a job has left GPUs that a job may use."""
     kind = p.asks[job]
     while kind >= 0:
         if p.raised[s.pool[kind]]:
@@ -490,7 +490,7 @@ def may_move(s: npl.Nodes, p: Promises, job: int) -> bool:
 
 @kernel(allocates=False)
 def clear_promises(s: npl.Nodes, p: Promises) -> None:
-    """Nobody runs, and nobody is promised anything."""
+    """No job runs, and none is promised anything."""
     units = len(s.size)
     pf.start_over(p.profile, p.whole)
     for unit in range(units):

@@ -581,7 +581,7 @@ def set_state(
     """Let these jobs run and these wait at an instant, whatever went before; how many have no nodes to run on.
 
     From here `decide` says whom the policy would start, and `advance` plays on: jobs come that are submitted after now, and
-    running ones end as their `work` says. Promises of before bind nobody; usage stays as it is.
+    running ones end as their `work` says. Earlier promises do not count; usage stays as it is.
 
     Parameters
     ----------

@@ -58,7 +58,7 @@ def place(
     Parameters
     ----------
     free, size : int64[nodes], GPUs of each, 0 for nodes that it may not use; `free` is used up.
-    gpus, said, whole : what it asks for: GPUs, nodes (0: as few as can be), and whether nobody else may be on them.
+    gpus, said, whole : what it asks for: GPUs, nodes (0: as few as can be), and whether it takes them whole.
     placement, seed, draws : one of the placements above, the seed of the random one, and int64[1], its draws so far.
     owner, node_first : for the buddy placement, int64[GPUs], negative where one is free, and the first GPU of each node.
     node, share : written.

@@ -19,6 +19,7 @@ from forerun.cluster.policy import Allocation, Allocator, Order, Scheduler, View
 from forerun.core.scenario.spec import chosen_from
 
 if TYPE_CHECKING:
+    from forerun.cluster.engine.kernels.promise_queue import Terms
     from forerun.cluster.engine.promise_queue import Promise
 
 #: the built-in policies that plan by requested times, which are compared with each other
@@ -60,6 +61,32 @@ class BackfillPolicy(Allocator, frozen=True, kw_only=True, forbid_unknown_fields
         """Whether the compiled queue knows the order."""
         return self.order.number >= 0 or isinstance(self.order, Multifactor)
 
+    def promise_terms(self, placement: int = 0, seed: int = 0) -> Terms:
+        """The rule by which jobs start, of an order in which priorities do not change.
+
+        Parameters
+        ----------
+        placement, seed : where they start (default: anywhere).
+        """
+        from forerun.cluster.engine.kernels import promise_queue as pq
+
+        order = pq.MULTIFACTOR if isinstance(self.order, Multifactor) else pq.FIXED
+        # for each mixture of whole numbers and others the queue would be compiled anew
+        return pq.Terms(
+            rule=pq.KEPT if self.keeps_promises else pq.ONCE,
+            order=pq.WFP3 if self.order.number == pq.WFP3 else order,
+            tested=self.examined or 1 << 40,
+            window_s=float(self.window_s or math.inf),
+            promises=self.promises,
+            grace_s=float(self.grace_s),
+            placement=placement,
+            seed=seed,
+            age_per_s=0.0,
+            most_age=0.0,
+            decay_per_s=0.0,
+            count_s=0.0,
+        )
+
     def build(self, rng: np.random.Generator) -> Scheduler:
         """A scheduler that remembers what it has promised, and when it planned."""
         return BackfillScheduler(self)
@@ -89,13 +116,13 @@ class BackfillScheduler:
     def allocate(self, view: View) -> Allocation:
         """Let running jobs go on, and start others by the policy's rule."""
         from forerun.cluster.engine.kernels import promise_queue as nq
-        from forerun.cluster.engine.promise_queue import decided, promise_terms
+        from forerun.cluster.engine.promise_queue import decided
 
         order = np.argsort(self.ranking.keys(view), kind="stable")
         seen = (frozenset(view.job.tolist()), view.windows)
         news = seen != self.seen
         self.seen = seen
         waiting = order[view.held[order] == 0]
-        terms = promise_terms(self.policy)._replace(order=nq.FIXED)
+        terms = self.policy.promise_terms()._replace(order=nq.FIXED)
         answer, self.promised = decided(view, terms, waiting, self.clock, news, self.promised)
         return answer
