@@ -55,9 +55,10 @@ def test_what_no_node_has_is_left_out_and_counted() -> None:
     assert reach.each.tolist() == [4, 4, 8, WHOLE_NODE, 8, 8]
     assert notes == (
         "1: GPU type 'v100' is on no node that the job may use; 2 jobs that ask for 'h100', 'v100' take any type",
-        "2: 2 nodes with 4 GPUs each are not among those that the job may use; 1 jobs of such shapes take as few nodes "
-        "as they can",
+        "2: asks for 2 nodes, with 4 GPUs each, which are not among those that it may use; jobs of such shapes take as few "
+        "nodes as they can: 1",
     )
+    assert as_far_as_known(jobs, cluster, str, shaped=False)[1] == ()
 
 
 def test_nodes_of_an_unknown_type_are_of_any() -> None:

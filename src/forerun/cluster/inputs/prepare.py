@@ -65,7 +65,7 @@ from forerun.cluster.policies.backfilling.base import BackfillPolicy
 from forerun.cluster.policies.kueue import Kueue
 from forerun.cluster.policies.orders.multifactor import Multifactor
 from forerun.cluster.policies.slurm_backfill import DAY_S, SlurmBackfill
-from forerun.cluster.policy import Policy, Schedule
+from forerun.cluster.policy import Allocator, Policy, Schedule
 from forerun.cluster.readers.cluster_jobs import UNMEETABLE
 from forerun.cluster.scenario import (
     MOST_GPUS,
@@ -276,8 +276,12 @@ def _that_can_run(world: _World) -> _World:
         raise ScenarioError.at("$.policy.order.weights", f"{what}, or machines.file: a slurm.conf with some")
     if "requested_s" in policy.needs:
         require_requests(jobs, world.table, member_name(type(policy)))
+    places = isinstance(policy, Allocator) and policy.places
     jobs, shapeless = as_far_as_known(
-        jobs, world.cluster, lambda row: world.table.place(int(jobs.file_row[row]))
+        jobs,
+        world.cluster,
+        lambda row: world.table.place(int(jobs.file_row[row])),
+        shaped=places or scenario.placement != "anywhere" or bool(world.cluster.partitions),
     )
     world = world.noting("shapes", shapeless)
     if world.profiles or policy.keeps_requests:

@@ -161,11 +161,11 @@ def _fewest(sizes: I64, gpus: int) -> int:
 
 
 def as_far_as_known(
-    jobs: Jobs, cluster: Cluster, where: Callable[[int], str]
+    jobs: Jobs, cluster: Cluster, where: Callable[[int], str], *, shaped: bool = True
 ) -> tuple[Jobs, tuple[str, ...]]:
     """The jobs, without types of GPUs and shapes that none of their nodes have; and a note for each.
 
-    where: the place of a job in its file, by its row.
+    where: the place of a job in its file, by its row. shaped: whether shapes matter (default: yes).
     """
     notes: list[str] = []
     labels = jobs.labels
@@ -183,6 +183,8 @@ def as_far_as_known(
         types[lost] = ""
         labels = replace(labels, gpu_type=tuple(types.tolist()))
         jobs = replace(jobs, labels=labels)
+    if not shaped:
+        return jobs, tuple(notes)
     entries, size = entries_of(jobs, cluster), cluster.node_gpus()
     reach = entries.reach
     shapes, of = np.unique(
@@ -195,10 +197,10 @@ def as_far_as_known(
     if len(odd := np.flatnonzero(~somewhere & (labels.nodes > 0))):
         first = entries.first[odd[0]]
         count, each = int(reach.count[first]), int(reach.each[first])
-        what = "whole nodes" if each == WHOLE_NODE else f"nodes with {each} GPUs each"
+        what = "whole nodes" if each == WHOLE_NODE else f"with {each} GPUs each"
         notes.append(
-            f"{where(int(odd[0]))}: {count} {what} are not among those that the job may use; {len(odd)} jobs of such shapes "
-            "take as few nodes as they can"
+            f"{where(int(odd[0]))}: asks for {count} nodes, {what}, which are not among those that it may use; jobs of such "
+            f"shapes take as few nodes as they can: {len(odd)}"
         )
         nodes = labels.nodes.copy()
         nodes[odd] = 0
