@@ -26,9 +26,18 @@ def figures(run: Result | SavedRun) -> tuple[Figure, ...]:
     gpus = float(run.summary["gpus"])
     made = [_gpus_over_time(events, gpus), *_job_counts(events), _waits(jobs)]
     if len(causes := run.summary.get("causes", {})) > 1:
-        what = "Mean wait of the jobs of each partition by cause, in the run and, where it is recorded, in the log."
-        title = "What jobs of each partition waited for"
-        made.append(_by_cause("waits-by-partition", title, causes, Axis("partition", "partition"), what))
+        made.append(
+            Figure.of(
+                "stacked_bar",
+                "waits-by-partition",
+                "What jobs of each partition waited for",
+                _by_cause("partition", causes),
+                x=Axis("partition", "partition"),
+                y=Axis("mean_s", "mean wait", "s"),
+                series="cause",
+                caption="Mean wait of the jobs of each partition by cause, in the run and, where recorded, in the log.",
+            )
+        )
     if "submitted" in jobs.columns and any(jobs["submitted"].tolist()):
         made.append(_by_hour(jobs))
     if np.isfinite(jobs["end_s"]).any():
@@ -134,20 +143,26 @@ def _waits(jobs: Table) -> Figure:
     means = {
         size: {name: float(np.mean(jobs[name][jobs["gpus"] == size])) for name in causes} for size in sizes
     }
-    return _by_cause(
+    return Figure.of(
+        "stacked_bar",
         "waits",
         "What jobs waited for",
-        {
-            str(size): {name.removeprefix("wait_"): mean_s for name, mean_s in of.items()}
-            for size, of in means.items()
-        },
-        Axis("gpus", "GPUs requested"),
-        "Mean wait of the jobs of each size, by cause.",
+        _by_cause(
+            "gpus",
+            {
+                str(size): {name.removeprefix("wait_"): mean_s for name, mean_s in of.items()}
+                for size, of in means.items()
+            },
+        ),
+        x=Axis("gpus", "GPUs requested"),
+        y=Axis("mean_s", "mean wait", "s"),
+        series="cause",
+        caption="Mean wait of the jobs of each size, by cause.",
     )
 
 
-def _by_cause(name: str, title: str, means: Mapping[str, Mapping[str, Any]], x: Axis, caption: str) -> Figure:
-    """Stacked bars of mean waits. means: by bar and by cause, in seconds; causes that never come are left out."""
+def _by_cause(x: str, means: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """Columns of stacked bars. means: by bar and by cause, in seconds; causes that never come are left out."""
     causes = [cause for cause in next(iter(means.values())) if cause.endswith("_s")]
     shown = [cause for cause in causes if any(of[cause] for of in means.values())] or causes[:1]
     rows = [
@@ -155,17 +170,7 @@ def _by_cause(name: str, title: str, means: Mapping[str, Mapping[str, Any]], x: 
         for bar, of in means.items()
         for cause in shown
     ]
-    bar, cause, mean_s = zip(*rows, strict=True)
-    return Figure.of(
-        "stacked_bar",
-        name,
-        title,
-        {x.column: bar, "mean_s": mean_s, "cause": cause},
-        x=x,
-        y=Axis("mean_s", "mean wait", "s"),
-        series="cause",
-        caption=caption,
-    )
+    return dict(zip((x, "cause", "mean_s"), zip(*rows, strict=True), strict=True))
 
 
 def _tracks(allocations: Table, gpus: int) -> Figure:
