@@ -87,7 +87,7 @@ def test_a_file_of_no_known_format_says_what_is_known(
     diary: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     diary.write_text('{"format": "nobody/1"}')
-    known = "plan/1, forerun.measurement/1, forerun.bounds/1, forerun.replay/1"
+    known = "plan/1, forerun.measurement/1, forerun.bounds/1, forerun.site/1, forerun.replay/1"
     assert run(["report", str(diary)]) == 2
     assert f"has format 'nobody/1'; known: forerun.comparison/1, forerun.{known};" in capsys.readouterr().err
     assert run(["check", str(diary)]) == 2
