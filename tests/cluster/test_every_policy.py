@@ -108,8 +108,8 @@ BY_HAND = {
     "easy": (600, 310, 530, 1500, 380, 1700, 2200),
     # 4 would be in the way of 3, promised 810, so it waits; 6 is not; at 550 s 2 moves to the front, and all others with it
     "conservative": (600, 310, 700, 1600, 1950, 2150, 550),
-    # 2 waits for the whole node, so nobody passes it; at the plan of 1516 s 6 does not delay 5, which waits for 4 until 2400
-    "slurm-backfill": (600, 310, 460, 1500, 1850, 2216, 2016),
+    # 2 waits for the whole node, and none passes it; in the plan of 1501 s 6 does not delay 5, which waits for 4 until 2400
+    "slurm-backfill": (601, 311, 461, 1501, 1851, 2201, 2001),
     # 6 starts as soon as it fits, at 310 s, and keeps 2 waiting until 600; at 810 s 5 has waited longest for what it asks
     "first-fit": (600, 310, 750, 1910, 380, 1010, 810),
     # the same, but 3 came before 5

@@ -186,10 +186,6 @@ def test_on_one_pool_the_product_is_the_reference(seed: int, tmp_path: Path) -> 
     assert (row.answer_s, row.same_cycle) == (row.truth_s, 1.0)
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="multifactor charges a job that ends while nobody waits until the next decision, so an idle hour counts as use",
-)
 def test_an_idle_machine_is_nobodys_use(tmp_path: Path) -> None:
     """u uses the machine for 100 s, v for 200 s; half an hour later, u has used less and goes first."""
     hour_s = 3600
