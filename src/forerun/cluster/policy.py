@@ -141,7 +141,6 @@ class View:
         "node_type",
         "nodes_of_job",
         "now_s",
-        "over_quota",
         "owner",
         "placement",
         "quota",
@@ -150,7 +149,6 @@ class View:
         "seats_for",
         "seed",
         "slot_s",
-        "spread",
         "total",
         "type_total",
         "types",
@@ -187,10 +185,6 @@ class View:
         self.types: tuple[str, ...] = ("",) * len(type_total)
         self.users: tuple[str, ...] = ()
         self.labels: JobLabels | None = None
-        #: jobs that the last `take` passed over because of a quota
-        self.over_quota: I64 = np.zeros(0, np.int64)
-        #: 1 for jobs that the policy keeps waiting because the free GPUs are too spread for them
-        self.spread: I64 = np.zeros(0, np.int64)
         #: GPUs by node that a job has, by the job's number
         self.nodes_of_job: Callable[[int], dict[int, int]] = _on_no_node
         #: the job on each GPU, negative: none; empty where nodes are not tracked
@@ -412,7 +406,6 @@ class View:
             types,
             refused,
         )
-        self.over_quota = refused
         return self._seated(out, types, order, skip=skip)
 
     def take_fastest(self, order: I64) -> Allocation:
@@ -435,7 +428,6 @@ class View:
         least = np.array([min((one.gpus for one in self.usable(at)), default=0) for at in range(self.count)])
         owner, settled = self.owner.copy(), ~np.isin(self.owner, np.append(jobs, -1))
         seats: dict[int, I64] = {}
-        self.over_quota = np.zeros(self.count, np.int64)
 
         def seated(at: int, one: Usable) -> bool:
             """Whether there is a place for so many GPUs, which is then taken."""
@@ -447,7 +439,6 @@ class View:
                     if len(found := self.seats_for(at, taken, one.gpus, one.gpu_type)):
                         break
                 else:
-                    self.spread[at] = 1
                     return False
                 owner[mine], seats[at], mine = -1, found, np.zeros(len(owner), np.bool_)
                 mine[found] = True
@@ -462,14 +453,12 @@ class View:
                     job, number, count = int(jobs[at]), one.gpu_type, one.gpus
                     if count > free[number]:
                         continue
-                    if (turn == 0 and quota is not None and count > quota[users[at]]) or (
+                    beyond = (turn == 0 and quota is not None and count > quota[users[at]]) or (
                         tally is not None and not tally.fits(job, number, count)
-                    ):
-                        self.over_quota[at] = 1
-                    elif not len(owner) or seated(at, one):
+                    )
+                    if not beyond and (not len(owner) or seated(at, one)):
                         gpus[at], types[at] = count, number
                         free[number] -= count
-                        self.over_quota[at] = self.spread[at] = 0
                         if quota is not None:
                             quota[users[at]] -= count
                         if tally is not None:
@@ -507,7 +496,7 @@ class View:
                 owner[np.isin(owner, jobs[gone])] = -1
                 owner[found], seats[at] = jobs[at], found
                 continue
-            self.spread[at], gpus[at] = 1, 0
+            gpus[at] = 0
             if not skip:
                 gpus[turns[turn + 1 :]] = 0
                 break
@@ -526,7 +515,6 @@ class View:
         sits: BOOL = (held > 0) & (gpus == held)
         owner = np.where(np.isin(self.owner, jobs[(held > 0) & ~sits]), -1, self.owner)
         out, types, seats = np.zeros(self.count, np.int64), self.gpu_type.copy(), dict[int, I64]()
-        over, self.spread = np.zeros(self.count, np.int64), np.zeros(self.count, np.int64)
         turns, closed = order[gpus[order] > 0].tolist(), set[int]()
         for borrowing in range(1 + borrows):
             for turn, at in enumerate(turns):
@@ -538,14 +526,12 @@ class View:
                     for number in self.types_for(at, need)
                     if tally is None or tally.fits(job, number, need)
                 ]
-                over[at] = not fast or (not borrowing and quota is not None and need > quota[self.user[at]])
-                if over[at]:
+                if not fast or (not borrowing and quota is not None and need > quota[self.user[at]]):
                     continue
                 if not sits[at] or types[at] not in fast:
                     behind = [other for other in reversed(turns[turn + 1 :]) if sits[other]]
                     found, number = self._place_before(at, fast, owner, behind)
                     if not len(found):
-                        self.spread[at] = 1
                         closed.add(line)
                         continue
                     gone = np.isin(jobs, owner[found]) & sits
@@ -557,11 +543,6 @@ class View:
                     quota[self.user[at]] -= need
                 if tally is not None:
                     tally.add(job, int(types[at]), need)
-        may = np.repeat(self.reach.nodes, self.node_gpus, axis=1)
-        for reason in (over, self.spread):  # who has not enough GPUs in reach waits for GPUs
-            for at in np.flatnonzero(reason).tolist():
-                reason[at] = np.count_nonzero(may[self._class(at)] & (owner < 0)) >= gpus[at]
-        self.over_quota = over
         return Allocation(out, types, seats=seats)
 
     def _place_before(self, at: int, types: list[int], owner: I64, behind: list[int]) -> tuple[I64, int]:
@@ -580,7 +561,7 @@ class View:
     def _within(self, tally: Tally, order: I64, gpus: I64, *, skip: bool) -> Allocation:
         """As `on_types`, within limits: jobs that only a limit keeps waiting are passed over."""
         out, types = np.zeros(self.count, np.int64), self.gpu_type.copy()
-        free, over = self.type_total.tolist(), np.zeros(self.count, np.int64)
+        free = self.type_total.tolist()
         for at in order.tolist():
             job, need = int(self.job[at]), int(gpus[at])
             if not need:
@@ -589,17 +570,12 @@ class View:
             within = [number for number in fast if tally.fits(job, number, need)]
             chosen = next((number for number in within if free[number] >= need), -1)
             if chosen < 0:
-                if not within:
-                    over[at] = 1
-                elif not skip:
+                if within and not skip:
                     break
                 continue
             out[at], types[at] = need, chosen
             free[chosen] -= need
             tally.add(job, chosen, need)
-        for at in np.flatnonzero(over).tolist():
-            over[at] = any(free[number] >= gpus[at] for number in self.types_for(at, int(gpus[at])))
-        self.over_quota = over
         return self._seated(out, types, order, skip=skip)
 
     def types_for(self, at: int, gpus: int) -> list[int]:

@@ -76,7 +76,6 @@ class Shown:
                 jobs["best_effort"], jobs["gpu_type"], [0] * view.count, jobs["starts"],
             ]
         )  # fmt: skip
-        view.spread = np.zeros(view.count, np.int64)
         return view
 
 

@@ -354,7 +354,6 @@ class AllocatorRules(ObservingRules[float]):
             view.owner, view.node_of = state.owner, np.arange(len(state.owner))
             if self.placement != BUDDY:
                 view.node_of = np.repeat(np.arange(len(state.node_type)), np.diff(state.node_first))
-        view.spread = np.zeros(view.count, np.int64)
         answer = self._ask()
         gpus = np.asarray(answer.gpus)
         if gpus.shape != (view.count,) or gpus.dtype.kind not in "iu":

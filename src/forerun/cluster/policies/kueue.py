@@ -86,18 +86,11 @@ class _Round:
 
     def decided(self) -> Allocation:
         """Admit in cycles until nobody else may start."""
-        view, given = self.view, np.zeros(self.view.count, np.int64)
+        given = np.zeros(self.view.count, np.int64)
         while self._cycles():
             pass  # somebody was stopped: all who wait are looked at again
         for at in self.running:
             given[at] = self.gpus[at]
-        view.over_quota = np.zeros(view.count, np.int64)
-        for at in np.flatnonzero(given == 0).tolist():
-            enough = any(
-                self.free[number] >= self.gpus[at] for number in self.queues.nominal_gpus[self.queue[at]]
-            )
-            view.spread[at] = 0
-            view.over_quota[at] = enough and self._option(at, stops=False) is None and not view.spread[at]
         seats = {at: seats for at, seats in self.seats.items() if at in self.running}
         return Allocation(given, self.types, seats=seats)
 
@@ -211,10 +204,7 @@ class _Round:
             return False
         if not borrows and self.used[queue][number] + need > self.queues.nominal_gpus[queue][number]:
             return False
-        if len(self.owner) and not len(self.view.seats_for(at, self.owner, need, number)):
-            self.view.spread[at] = 1
-            return False
-        return True
+        return not len(self.owner) or bool(len(self.view.seats_for(at, self.owner, need, number)))
 
     def _over(self, queue: int, number: int) -> int:
         """The GPUs of a type that a queue has beyond its nominal quota."""

@@ -161,7 +161,7 @@ class Jobs(NamedTuple):
     gpus, wide, each, request : GPUs in all, nodes (0: as few as can be), GPUs on each of them, and the time.
     classes_first, classes : the classes of nodes that each kind of job may use, of which it takes one.
     kind : of each job.
-    held_from : from when on a job is held; infinite: never.
+    held_from : when a job goes on hold; infinite: never.
     group, owner : by what waiting is summed, and by whose jobs it is split.
     """
 
@@ -178,7 +178,7 @@ class Jobs(NamedTuple):
 
 
 class Found(NamedTuple):
-    """What is found out; seconds.
+    """The outcome; seconds.
 
     Parameters
     ----------

@@ -106,7 +106,7 @@ class Queue(NamedTuple):
     waiting : the entries that wait, in their order, and maybe some of jobs that have started.
     held_up : by line, scratch: whether a job of it does not fit.
     line_nodes : int64[lines, words], the nodes of each line.
-    shut : int64[words], scratch: the nodes of lines that are held up now.
+    shut : int64[words], scratch: the nodes of lines in which a job does not fit.
     window_from, window_to, window_announced, window_nodes : maintenance.
     marks : the instants at which it is announced or ends, ascending.
     clock, meta : instants and counters, see above.
