@@ -15,6 +15,7 @@ import pytest
 from forerun.cluster.engine.backfill import build_queue
 from forerun.cluster.engine.kernels import backfill as bk
 from forerun.cluster.engine.kernels import priority as qk
+from forerun.cluster.explain.ahead import total_ahead
 from forerun.cluster.policies.backfilling.base import BackfillPolicy
 from forerun.core.cli.main import run
 from forerun.core.errors import UnknownName, UsageError
@@ -24,7 +25,7 @@ from forerun.site.machine import Outage, Pool, System
 from forerun.site.replay.explain import explain_job
 from forerun.site.replay.play import CANDIDATES, policy_name, replayed
 from forerun.site.replay.replay import Replay, replay_log
-from forerun.site.replay.story import CAUSES, JobStory
+from forerun.site.replay.story import QUEUED, JobStory
 
 from ..conftest import cases
 from .test_replay import BUSY, DAY_S, NODES, OFF, OUTAGES, drawn, earlier, machine, made_by, written
@@ -64,31 +65,15 @@ def by_the_engine(case: Case, policy: BackfillPolicy, windows: tuple[Outage, ...
             mine = found[order[job]]
             mine[cause] = mine.get(cause, 0.0) + seconds
 
-    def key(job: int, now: float) -> tuple[float, int]:
-        if policy.order.number == bk.WFP3:
-            return -(((now - queue.since[job]) / queue.request[job]) ** 3) * float(queue.gpus[job]), job
-        return float(queue.request[job] if policy.order.number == bk.SJF else queue.since[job]), job
-
-    def cause(job: int, now: float, waiting: list[int]) -> str:
+    def cause(job: int, now: float) -> str:
         need, ends_s = int(queue.gpus[job]), now + queue.request[job]
-        known = [one for one in windows if one.announced_s <= now < one.to_s]
-        away = sum(one.of(pool) for one in known if one.from_s <= now)
-        free = int(queue.meta[qk.FREE])
+        near = [one for one in windows if one.announced_s <= now < one.to_s and one.from_s < ends_s]
+        away = sum(one.of(pool) for one in near)
+        if pool.gpus - away < need:
+            return "maintenance"
         if queue.allowed[queue.user[job]] <= 0:
             return "limit"
-        if free - away < need and (free >= need or pool.gpus - away < need):
-            return "outage"
-        if free - away < need:
-            others = [one for one in waiting if queue.allowed[queue.user[one]] > 0]
-            return "behind" if any(key(one, now) < key(job, now) for one in others) else "few"
-        runs = [one for one in range(count) if queue.first_start[one] >= 0 and queue.end[one] < 0]
-        for window in known:
-            if now < window.from_s < ends_s:
-                used = sum(int(queue.gpus[one]) for one in runs if queue.belief[one] > window.from_s)
-                away = sum(one.of(pool) for one in known if one.from_s <= window.from_s < one.to_s)
-                if pool.gpus - used - away < need:
-                    return "drain"
-        return "hole"
+        return "nodes_in_use" if int(queue.meta[qk.FREE]) - away < need else "free"
 
     last: dict[int, str] = {}
     while True:
@@ -108,11 +93,11 @@ def by_the_engine(case: Case, policy: BackfillPolicy, windows: tuple[Outage, ...
             inner = sorted({at for at in marks if now < at < next_s})
             for from_s, to_s in zip([now, *inner], [*inner, next_s], strict=True):
                 if changed or from_s in marks:
-                    last[job] = cause(job, from_s, waiting)
+                    last[job] = cause(job, from_s)
                 note(job, last[job], to_s - from_s)
     for job in range(count):
         note(job, "launch", pool.launch_s)
-        note(job, "eligible", float(ready_s[order[job]] - case.submit_s[order[job]]))
+        note(job, "not_eligible", float(ready_s[order[job]] - case.submit_s[order[job]]))
     return found
 
 
@@ -138,7 +123,8 @@ def asked_about(expected: list[dict[str, float]]) -> list[int]:
     """The first jobs that each cause kept waiting, and some of the others; every job where FORERUN_CASES is set."""
     if cases(0):
         return list(range(len(expected)))
-    by_cause = {name: [row for row, parts in enumerate(expected) if name in parts] for name in CAUSES}
+    names = dict.fromkeys(name for parts in expected for name in parts)
+    by_cause = {name: [row for row, parts in enumerate(expected) if name in parts] for name in names}
     return sorted({row for rows in by_cause.values() for row in rows[:12]} | set(range(0, len(expected), 7)))
 
 
@@ -170,16 +156,20 @@ def test_the_parts_of_each_wait_are_those_of_the_engine(
     seen: set[str] = set()
     for row in asked_about(expected):
         story = explained(made, case, policy, row)
-        assert story.by_cause_s == {name: expected[row][name] for name in CAUSES if name in expected[row]}
-        edges = [story.submit_s, *(one.to_s for one in story.stretches)]
-        assert [one.from_s for one in story.stretches] == edges[:-1]
+        parts = dict(story.by_cause_s)
+        # whether these GPUs are promised, or it is the policy's order, follows from who starts on them
+        if free_s := parts.pop("promised", 0.0) + parts.pop("order", 0.0):
+            parts["free"] = free_s
+        assert parts == expected[row]
+        edges = [story.submit_s, *(one.to_s for one in story.waits)]
+        assert [one.from_s for one in story.waits] == edges[:-1]
         assert edges[-1] == story.start_s
         assert math.fsum(story.by_cause_s.values()) == story.start_s - story.submit_s
         seen |= set(story.by_cause_s)
-    wanted = {"eligible", "few", "behind", "outage", "drain"} | (
-        {"limit", "launch"} if pool.launch_s else set()
-    )
-    assert seen == wanted | (set() if "first-fit" in policy_name(policy) else {"hole"})
+    wanted = {"not_eligible", "nodes_in_use"} | ({"limit", "launch"} if pool.launch_s else set())
+    wanted |= set() if "first-fit" in policy_name(policy) else {"promised"}
+    assert wanted <= seen <= wanted | {"order", "maintenance"}
+    assert some or "maintenance" in seen
 
 
 def test_nodes_that_others_had_are_those_of_their_runs() -> None:
@@ -190,23 +180,20 @@ def test_nodes_that_others_had_are_those_of_their_runs() -> None:
     waited = np.flatnonzero((case.submit_s > made.calibrated_s) & (starts - case.submit_s > 6 * 3600))
     for row in waited[:: max(len(waited) // 8, 1)]:
         story = explain_job(made, str(made.log.job_id[case.rows[row]]))
-        busy = [one for one in story.stretches if one.cause in ("few", "behind", "hole")]
+        queued = [one for one in story.waits if one.cause in QUEUED]
         node_s = {}
         for other in np.flatnonzero(np.isfinite(starts)).tolist():
             begin_s = starts[other] - BUSY.launch_s
             end_s = starts[other] + (case.end_s - case.start_s)[other] + BUSY.turnover_s
-            had_s = sum(max(0.0, min(one.to_s, end_s) - max(one.from_s, begin_s)) for one in busy)
+            had_s = sum(max(0.0, min(one.to_s, end_s) - max(one.from_s, begin_s)) for one in queued)
             if had_s > 0:
                 node_s[str(made.log.job_id[case.rows[other]])] = had_s * float(case.gpus[other])
-        most = sorted(node_s.values(), reverse=True)[:10]
-        assert [one.gpu_s for one in story.holders] == pytest.approx(most)
-        for one in story.holders:
-            assert one.gpu_s == pytest.approx(node_s[one.name])
-        assert sum(one.gpu_s for one in story.users) == pytest.approx(sum(node_s.values()))
-        assert sum(one.share for one in story.users) <= 1
+        ahead = dict(total_ahead(story.waits, QUEUED))
+        assert ahead == pytest.approx(node_s)
+        assert sum(gpu_s for _, gpu_s in story.users) == pytest.approx(sum(node_s.values()))
 
 
-def test_the_earliest_start_by_requests() -> None:
+def test_causes_of_a_small_machine() -> None:
     """On 10 nodes: 6 until 1000 by request (they end at 400), 4 until 3000; an outage from 4000 to 5000."""
     hour = 3600.0
     pool = Pool(name="all", nodes=10)
@@ -225,19 +212,16 @@ def test_the_earliest_start_by_requests() -> None:
     made = replay_log(log, system=system, off=OFF, identify=False)
     case = replace(case_of(log, system, 0), begin_s=-1.0)
     first, wide = explained(made, case, policy, 2), explained(made, case, policy, 3)
-    assert (first.expected_s, first.start_s) == (1000.0, 400.0)
-    assert first.by_cause_s == {"few": 390.0}
-    # were it first, its 2000 s end after 4000 if it starts with the last believed end
-    assert (wide.expected_s, wide.start_s) == (5000.0, 5000.0)
-    assert not wide.promised
-    assert [(one.cause, one.from_s, one.to_s) for one in wide.stretches] == [
-        ("behind", 20.0, 400.0),
-        ("few", 400.0, 2900.0),
-        ("drain", 2900.0, 4000.0),
-        ("outage", 4000.0, 5000.0),
+    assert (first.start_s, first.promised_s) == (400.0, None)
+    assert first.by_cause_s == {"nodes_in_use": 390.0}
+    # when the last of the others ends its request runs into the outage
+    assert (wide.start_s, wide.promised_s) == (5000.0, None)
+    assert [(one.cause, one.from_s, one.to_s) for one in wide.waits] == [
+        ("nodes_in_use", 20.0, 2900.0),
+        ("maintenance", 2900.0, 5000.0),
     ]
     kept = explained(made, case, CANDIDATES[3], 3)
-    assert (kept.expected_s, kept.promised) == (5000.0, True)
+    assert kept.promised_s == 5000.0
     assert "without outage 1" in [one.what for one in wide.tried]
 
 
@@ -331,7 +315,7 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     for text in (
         "why: job",
         "What it waited for in the replay",
-        "Who had the nodes",
+        "Who had the nodes while it was in the queue",
         "asks for half the time",
     ):
         assert text in shown

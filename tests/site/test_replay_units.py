@@ -192,7 +192,9 @@ def test_the_parts_of_a_wait_on_named_nodes_sum_to_it(drawn_site: tuple[Site, di
         assert story.start_s == pytest.approx(starts[row])
         assert sum(story.by_cause_s.values()) == pytest.approx(story.start_s - story.submit_s)
         total = sum(size[name] for name in where[log.partition.texts[row]])
-        assert all(one.free is None or 0 <= one.free <= total for one in story.stretches)
-        assert sum(one.share for one in story.users) <= 1 + 1e-9
+        for one in story.waits:
+            assert one.free_gpu_s >= -1e-6
+            whole_gpu_s = one.in_use_gpu_s + one.free_gpu_s
+            assert whole_gpu_s <= total * one.seconds + 1e-6, "its GPU type is on some of them"
         seen |= story.by_cause_s.keys()
-    assert seen & {"behind", "few", "limit"}
+    assert seen & {"nodes_in_use", "limit"}

@@ -14,16 +14,15 @@ import numpy as np
 
 from forerun.cluster.engine.record import Record
 from forerun.cluster.engine.run import Outcome, terms_of
+from forerun.cluster.explain.ahead import Occupancy, total_ahead
 from forerun.cluster.explain.job_changes import Beside, searches_of
 from forerun.cluster.explain.job_story import (
-    Ahead,
     Fate,
     Moment,
     Others,
     Search,
     Story,
     Wait,
-    came,
     mostly,
     row_of,
     seconds_by_cause,
@@ -58,8 +57,6 @@ CAUSES: Final = {
 }
 #: stretches that the figure divides the time of waiting into; it draws areas from 25 on
 SLOTS: Final = 120
-#: jobs that waited and went first that a stretch names
-MOST_QUEUED: Final = 10
 #: jobs ahead that the figure names
 NAMED: Final = 3
 
@@ -134,13 +131,12 @@ class _Telling:
         stretches = stretches_of(record)
         self.all_waits = waits_of(record, stretches, decided, focus=row)
         #: of all jobs, as far as they had GPUs that the job may use, and how many these are
-        self.stretches, self.total = within(record, stretches, self.all_waits.causes.reach)
+        seats = record.seats(stretches.row, stretches.from_s) if record.names_gpus else None
+        size = record.setting.cluster.node_gpus()
+        self.stretches, self.total = within(stretches, seats, size, self.all_waits.causes.reach)
         self.own = np.flatnonzero(self.stretches.row == row)
-        self._by_begin: I64 = np.lexsort((self.stretches.row, self.stretches.from_s)).astype(np.int64)
-        self._begins_s = self.stretches.from_s[self._by_begin]
-        #: of the stretches that began before the last instant asked about, those that had not ended; and how many began
-        self._active: I64 = np.zeros(0, np.int64)
-        self._begun = 0
+        came_s = self.jobs.submit_s.astype(np.float64)
+        self.occupancy = Occupancy(self.stretches, self.total, self.jobs.id, came_s, row)
         self.submit_s = float(self.jobs.submit_s[row])
         judged_s = float(record.judged_s[row])
         judged_s = self.submit_s if math.isnan(judged_s) else max(judged_s, self.submit_s)
@@ -182,69 +178,7 @@ class _Telling:
         stretches = [
             Caused(from_s, to_s, cause, CAUSES[cause]) for cause, from_s, to_s in early if to_s > from_s
         ]
-        stretches += self.all_waits.causes.stretches
-        own_s = self.stretches.from_s[self.own]
-        for one in stretches:
-            starts = own_s[own_s >= one.to_s]
-            yield self._wait(one, float(starts[0]) if len(starts) else self.end_s)
-
-    def _wait(self, stretch: Caused, starts_s: float) -> Wait:
-        """A stretch of waiting, after those before it. starts_s: when its waiting for whatever cause is over."""
-        from_s, to_s = stretch.from_s, stretch.to_s
-        of, present = self.stretches, self._present(from_s, to_s)
-        seconds = np.minimum(of.to_s[present], to_s) - np.maximum(of.from_s[present], from_s)
-        rows, group = np.unique(of.row[present], return_inverse=True)
-        gpu_s = np.bincount(group, seconds * of.gpus[present], len(rows))
-        most = np.zeros(len(rows), np.int64)
-        np.maximum.at(most, group, of.gpus[present])
-        in_use = math.fsum(gpu_s)
-        return Wait(
-            from_s=from_s,
-            to_s=to_s,
-            cause=stretch.cause,
-            because=stretch.because,
-            in_use_gpu_s=in_use,
-            free_gpu_s=self.total * (to_s - from_s) - in_use,
-            ahead=tuple(
-                Ahead(
-                    str(self.jobs.id[rows[at]]), float(gpu_s[at]), int(most[at]), self._since(int(rows[at]))
-                )
-                for at in np.argsort(-gpu_s, kind="stable").tolist()
-            ),
-            queued_before=self._queued_before(
-                from_s, starts_s, of.row[present[of.from_s[present] <= from_s]]
-            ),
-        )
-
-    def _present(self, from_s: float, to_s: float) -> I64:
-        """The stretches of GPUs that overlap a stretch of time, which begins no earlier than the one asked about before."""
-        of, last = self.stretches, int(np.searchsorted(self._begins_s, to_s))
-        candidates = np.concatenate((self._active, self._by_begin[self._begun : last]))
-        self._begun = max(self._begun, last)
-        self._active = candidates[of.to_s[candidates] > from_s]
-        return self._active[of.from_s[self._active] < to_s]
-
-    def _queued_before(self, at_s: float, starts_s: float, holding: I64) -> tuple[str, ...]:
-        """Who waited at an instant and got GPUs before this job did, the first of them first. holding: who did not wait."""
-        first, last = (
-            np.searchsorted(self._begins_s, at_s, side="right"),
-            np.searchsorted(self._begins_s, starts_s),
-        )
-        found: dict[int, None] = {}
-        for row in self.stretches.row[self._by_begin[first:last]].tolist():
-            if self.jobs.submit_s[row] <= at_s and row not in found and row not in holding:
-                found[row] = None
-                if len(found) == MOST_QUEUED:
-                    break
-        return tuple(str(self.jobs.id[row]) for row in found)
-
-    def _since(self, other: int) -> str:
-        """How another job came to be ahead of this one."""
-        submit_s = self.jobs.submit_s
-        return came(
-            ran=self.record.first_start_s[other] <= self.submit_s and submit_s[other] < self.submit_s,
-            before=(submit_s[other], other) < (submit_s[self.row], self.row),
-        )
+        return self.occupancy.waits([*stretches, *self.all_waits.causes.stretches], self.end_s)
 
     def _moments(self, waits: Sequence[Wait], fate: Fate) -> list[Moment]:
         """Its life in order."""
@@ -360,16 +294,6 @@ class _Telling:
                 f"the jobs that had most, of all others, and free ones; means over {SLOTS} equal stretches."
             ),
         )
-
-
-def total_ahead(waits: Sequence[Wait], causes: Sequence[str]) -> list[tuple[str, float]]:
-    """The jobs that had GPUs in stretches of some causes, with their GPU-seconds there, most first."""
-    totals: dict[str, float] = {}
-    for wait in waits:
-        if wait.cause in causes:
-            for one in wait.ahead:
-                totals[one.job] = totals.get(one.job, 0.0) + one.gpu_s
-    return sorted(totals.items(), key=lambda item: -item[1])
 
 
 def _change(before: int, gpus: int, started: bool) -> str:

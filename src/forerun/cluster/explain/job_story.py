@@ -73,17 +73,6 @@ def mostly(by_cause_s: Mapping[str, float], causes: Mapping[str, str], whole_s: 
     return worst, f"{100 * by_cause_s[worst] / whole_s:.0f} % of it because {causes[worst]}"
 
 
-def came(*, ran: bool, before: bool) -> str:
-    """How another job came to be ahead of one that waits.
-
-    Parameters
-    ----------
-    ran : whether it had GPUs or nodes when the other one came.
-    before : whether it was submitted before it.
-    """
-    return "ran when it came" if ran else "came before it" if before else "came after it"
-
-
 def row_of(names: Sequence[str], job: str) -> int:
     """Where a job stands. Raises UnknownName, which says what was meant."""
     if job not in names:
@@ -259,12 +248,12 @@ class JobExplanation:
                 | ({"nodes": one.nodes} if placed else {})
                 for one in story.moments
             ],
-            "waits": [_wait_row(one) for one in story.waits],
+            "waits": [wait_row(one) for one in story.waits],
             "recorded": [
                 {"from_s": one.from_s, "lasts_s": one.seconds, "because": one.because}
                 for one in story.recorded
             ],
-            "ahead": list(_ahead_rows(story.waits)),
+            "ahead": list(ahead_rows(story.waits)),
             "time": [
                 {"part": name, "took_s": seconds, "share": f"{100 * story.ledger.shares()[name]:.1f} %"}
                 for name, seconds in story.ledger.parts.items()
@@ -320,7 +309,7 @@ class JobExplanation:
         }
 
 
-def _wait_row(wait: Wait) -> dict[str, Any]:
+def wait_row(wait: Wait) -> dict[str, Any]:
     """A stretch of waiting as a row."""
     seconds = wait.seconds
     return {
@@ -334,7 +323,7 @@ def _wait_row(wait: Wait) -> dict[str, Any]:
     }
 
 
-def _ahead_rows(waits: Sequence[Wait]) -> Iterator[dict[str, Any]]:
+def ahead_rows(waits: Sequence[Wait]) -> Iterator[dict[str, Any]]:
     """The jobs that had GPUs while it waited, over all its waits, most GPU-seconds first; the small ones together."""
     totals: dict[str, list[Ahead]] = {}
     for wait in waits:

@@ -19,7 +19,6 @@ from forerun.cluster.decider import Decider
 from forerun.cluster.engine.allocator import Terms
 from forerun.cluster.engine.kernels import causes as ck
 from forerun.cluster.engine.node_queue import away, pools_of
-from forerun.cluster.engine.record import Record
 from forerun.cluster.inputs.arrays import BOOL, F64, I64, JobLabels, Jobs
 from forerun.cluster.inputs.limits import UNLIMITED
 from forerun.cluster.inputs.reach import reach_of
@@ -629,18 +628,21 @@ class _Site:
         )
 
 
-def within(record: Record, stretches: Stretches, reach: BOOL | None) -> tuple[Stretches, int]:
+def within(
+    stretches: Stretches, seats: tuple[I64, I64, I64] | None, size: I64, reach: BOOL | None
+) -> tuple[Stretches, int]:
     """Stretches of GPUs as far as these are of some nodes, and how many GPUs these nodes have.
 
     Parameters
     ----------
-    record, stretches : of a run.
-    reach : bool[nodes]; where it is not known on which GPUs jobs are, all count (None: all nodes).
+    stretches : of a run.
+    seats : their GPUs, as of `Record.seats`; None: not known, and all count.
+    size : int64[nodes], GPUs of each node.
+    reach : bool[nodes], those that count (None: all).
     """
-    size = record.setting.cluster.node_gpus()
-    if reach is None or reach.all() or not record.names_gpus:
+    if reach is None or reach.all() or seats is None:
         return stretches, int(size.sum())
-    begin, node, _, count = _by_node(record.seats(stretches.row, stretches.from_s), size)
+    begin, node, _, count = _by_node(seats, size)
     so_far = np.concatenate(([0], np.cumsum(np.where(reach[node], count, 0))))
     gpus = so_far[begin[1:]] - so_far[begin[:-1]]
     return replace(stretches, gpus=gpus.astype(np.int64)), int(size[reach].sum())

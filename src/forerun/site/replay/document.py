@@ -23,13 +23,13 @@ _TABLES: Final = {
     "causes": ("What it waited for in the replay", "the parts sum to its wait"),
     "waits": (
         "Every stretch in which it waited",
-        "as it began: what was free, jobs before it in the queue whom no limit kept waiting, and the first of them",
+        "in use, free: of the nodes that it may use, means over the stretch; most of it: the jobs that had most then",
     ),
-    "holders": (
-        "Who had the nodes while others kept it waiting",
-        "of the pool: of all that the job may use in that time",
+    "ahead": (
+        "Who had the nodes while it was in the queue",
+        "share: of all that was in use then; came: how it came to be ahead",
     ),
-    "users": ("The same by user", "of the pool: of all that the job may use in that time"),
+    "users": ("The same by user", "of its nodes: of all that it may use, used or not"),
     "changes": (
         "What would have changed its start, each replayed alone",
         "after: since its submission as it was; all else as it was, and other jobs held as they were",

@@ -2,75 +2,31 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
-from forerun.cluster.explain.job_story import mostly
-from forerun.cluster.summary.spans import Stretch
+from forerun.cluster.explain.job_story import Wait, ahead_rows, mostly, wait_row
+from forerun.cluster.summary.causes import CAUSES as OF_WAITING
 from forerun.core.result.numbers import duration, shown_instant
 
-#: what keeps a job waiting, in the order in which it is asked; the first that does counts
+#: why a job waits: while it is in the queue, and before and after that
+QUEUED: Final = {
+    cause: meaning for cause, (_, meaning) in OF_WAITING.items() if cause not in ("not_eligible", "held")
+}
 CAUSES: Final = {
-    "eligible": "it was not eligible yet",
+    "not_eligible": OF_WAITING["not_eligible"][1],
     "held": "it was held in history: it did not start although it could have",
     "before": "the replay had not begun",
-    "limit": "as much was running as a limit of its user, account or QOS allows",
-    "outage": "an outage was under way",
-    "few": "too few of its nodes or GPUs were free; no job was before it in the queue",
-    "behind": "too few of its nodes or GPUs were free, and others were before it in the queue",
-    "spread": "enough GPUs were free, but not on as many nodes as it takes",
-    "drain": "an announced outage was nearer than the end of its request",
-    "hole": "a job before it was promised the free nodes, nearer than the end of its request",
+    **QUEUED,
     "launch": "it was being launched",
 }
-#: causes in which others have the nodes
-BUSY: Final = ("few", "behind", "spread", "hole")
-#: who had the nodes: so many are named
-MOST_HOLDERS: Final = 10
 #: fields that are instants
 _INSTANTS: Final = (
-    *("submit_s", "eligible_s", "released_s", "begin_s", "history_s", "start_s", "ready_s", "expected_s"),
+    *("submit_s", "eligible_s", "released_s", "begin_s", "history_s", "start_s", "ready_s", "promised_s"),
     *("from_s", "to_s"),
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Queued(Stretch):
-    """A stretch of waiting for one cause, with what was so when it began.
-
-    Parameters
-    ----------
-    from_s, to_s : begin and end; each begins where the one before it ends.
-    cause : one of `CAUSES`.
-    free : GPUs of its nodes that no job held; None: the job was not in the queue.
-    ahead : jobs before it in the queue whom no limit kept waiting; None: it was not in the queue.
-    first : id of the first of them; empty: there is none.
-    window : number of the outage, from 1; 0: the cause is another.
-    """
-
-    free: int | None = None
-    ahead: int | None = None
-    first: str = ""
-    window: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Holder:
-    """Who had GPUs while others kept the job waiting.
-
-    Parameters
-    ----------
-    name : a job, or a user.
-    gpu_s : GPU-seconds, on the nodes that the job may use.
-    share : of all GPUs of these in that time.
-    since : how a job came to be ahead, in words; empty for a user.
-    """
-
-    name: str
-    gpu_s: float
-    share: float
-    since: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,12 +85,10 @@ class JobStory:
     policy : of the replay.
     history_s, start_s : when it starts in history, and in the replay.
     ready_s : when it came into the queue.
-    expected_s : the start that it was promised then, or else the earliest by the requests of jobs that ran then, were
-        nobody before it.
-    promised : whether it is a promise.
+    promised_s : the first start that it was promised; None: the policy promises none.
     by_cause_s : seconds of its wait by cause, in the order of `CAUSES`; those that occur.
-    stretches : its wait from submission to start, without gaps.
-    holders, users : who had GPUs while others kept it waiting; most first, `MOST_HOLDERS` at most.
+    waits : its wait from submission to start, without gaps.
+    users : who had GPUs of its nodes while it was in the queue, in GPU-seconds, most first; empty: not known.
     class_error : by how much starts of its class are off; None: too few are scored.
     alike : policies that the log cannot tell from that of the replay, and its start under each.
     tried : single changes.
@@ -156,12 +110,10 @@ class JobStory:
     history_s: float
     start_s: float
     ready_s: float
-    expected_s: float
-    promised: bool
+    promised_s: float | None
     by_cause_s: Mapping[str, float]
-    stretches: tuple[Queued, ...]
-    holders: tuple[Holder, ...]
-    users: tuple[Holder, ...]
+    waits: tuple[Wait, ...]
+    users: tuple[tuple[str, float], ...]
     class_error: ClassError | None
     alike: tuple[Alike, ...]
     tried: tuple[TriedStart, ...]
@@ -186,6 +138,16 @@ class JobStory:
         return tuple(parts)
 
     @property
+    def _queued(self) -> tuple[Wait, ...]:
+        """Its wait while it was in the queue."""
+        return tuple(one for one in self.waits if one.cause in QUEUED)
+
+    @property
+    def _whole_gpu_s(self) -> float:
+        """GPU-seconds of all nodes that it may use, while it was in the queue."""
+        return math.fsum(one.in_use_gpu_s + one.free_gpu_s for one in self._queued)
+
+    @property
     def why(self) -> str:
         """How long it waited and for what, in a sentence."""
         waited_s, real_s = self.start_s - self.submit_s, self.history_s - self.submit_s
@@ -194,24 +156,24 @@ class JobStory:
             return f"job {self.job} starts at once in the replay; {beside}"
         worst, most = mostly(self.by_cause_s, CAUSES, waited_s)
         text = f"job {self.job} waits {duration(waited_s)} in the replay, {most}"
-        if worst in BUSY and self.users and self.users[0].name:
-            whose = "its own user" if self.users[0].name == self.user else f"user {self.users[0].name}"
-            text += f"; {whose} had {100 * self.users[0].share:.0f} % of the {self.unit} meanwhile"
+        if worst in QUEUED and self.users and self.users[0][0]:
+            user, gpu_s = self.users[0]
+            whose = "its own user" if user == self.user else f"user {user}"
+            text += f"; {whose} had {100 * gpu_s / self._whole_gpu_s:.0f} % of the {self.unit} meanwhile"
         return f"{text}; {beside}"
 
     def shown(self, origin_s: float) -> dict[str, list[dict[str, Any]]]:
-        """What a reader sees, as rows by table: `life`, `causes`, `waits`, `holders`, `users` and `changes`.
+        """What a reader sees, as rows by table: `life`, `causes`, `waits`, `ahead`, `users` and `changes`.
 
         origin_s: of the log.
         """
         whole_s = self.start_s - self.submit_s
-        expected = "promised then" if self.promised else "earliest then, by requests, were it first"
         life = [
             ("submitted", self.submit_s),
             ("eligible", self.eligible_s if self.eligible_s > self.submit_s else None),
             ("last seen to be held", self.released_s),
             ("in the queue", self.ready_s),
-            (f"start {expected}", self.expected_s),
+            ("start promised first", self.promised_s),
             ("start in the replay", self.start_s),
             ("start in history", self.history_s),
         ]
@@ -235,18 +197,19 @@ class JobStory:
                 for cause, seconds in self.by_cause_s.items()
             ],
             "waits": [
-                {
-                    "from": shown_instant(one.from_s + origin_s),
-                    "lasted": duration(one.seconds),
-                    "cause": one.cause,
-                    "free": one.free,
-                    "before it": one.ahead,
-                    "first": one.first,
-                }
-                for one in self.stretches
+                {"from": shown_instant(one.from_s + origin_s), "lasted": duration(one.seconds)}
+                | {name: cell for name, cell in wait_row(one).items() if name not in ("from_s", "lasts_s")}
+                for one in self.waits
             ],
-            "holders": [_row("job", one, self.unit) | {"came": one.since} for one in self.holders],
-            "users": [_row("user", one, self.unit) for one in self.users],
+            "ahead": list(ahead_rows(self._queued)),
+            "users": [
+                {
+                    "user": user or "not recorded",
+                    f"{self.unit.removesuffix('s')}-hours": gpu_s / 3600,
+                    "of its nodes": f"{100 * gpu_s / self._whole_gpu_s:.1f} %",
+                }
+                for user, gpu_s in self.users
+            ],
             "changes": [
                 {
                     "change": one.what,
@@ -261,9 +224,7 @@ class JobStory:
 
     def data(self, origin_s: float) -> dict[str, Any]:
         """As plain data, times in seconds since 1970. origin_s: of the log."""
-        whole = asdict(self) | {
-            "stretches": [{**asdict(one), "seconds": one.seconds} for one in self.stretches]
-        }
+        whole = asdict(self) | {"waits": [{**asdict(one), "seconds": one.seconds} for one in self.waits]}
         del whole["rejected"]
         moved: dict[str, Any] = _moved(whole, origin_s)
         return {"why": self.why, "notes": list(self.notes), **moved}
@@ -277,12 +238,3 @@ def _moved(value: Any, origin_s: float) -> Any:
             for name, part in value.items()
         }
     return [_moved(part, origin_s) for part in value] if isinstance(value, (list, tuple)) else value
-
-
-def _row(whose: str, one: Holder, unit: str) -> dict[str, Any]:
-    """What a job or a user had, in a unit."""
-    return {
-        whose: one.name or "not recorded",
-        f"{unit.removesuffix('s')}-hours": one.gpu_s / 3600,
-        "of the pool": f"{100 * one.share:.1f} %",
-    }
