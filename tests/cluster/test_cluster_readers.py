@@ -24,6 +24,7 @@ from forerun.core.errors import ForerunError, TraceError
 from forerun.core.trace.reader import read_trace, sniff
 from forerun.core.trace.repair import RepairLog
 from forerun.core.trace.rows import Field
+from forerun.site.history import read_history
 
 from .conftest import DATA, shared_or_skip
 
@@ -71,6 +72,24 @@ SWF = """; Version: 2.2
 1 0 10 100 8 -1 -1 8 200 -1 1 3 1 -1 1 -1 -1 -1
 2 5 -1 -1 -1 -1 -1 16 200 -1 5 4 1 -1 1 -1 -1 -1
 3 9 0 50 -1 -1 -1 4 200 -1 0 5 1 -1 2 7 -1 -1
+"""
+PBS = """03/01/2024 11:00:05;Q;10.pbs;user=ann queue=gpu Resource_List.ngpus=4 Resource_List.walltime=24:00:00
+03/01/2024 11:05:00;S;10.pbs;user=ann group=phys queue=gpu ctime=1709287205 qtime=1709287205 etime=1709287205 \
+start=1709287500
+03/01/2024 11:05:01;L;license;floating license hour:0 day:0 month:0 max:10
+03/01/2024 11:06:00;Q;11[].pbs;user=bob queue=gpu Resource_List.ngpus=8
+03/01/2024 11:07:00;Q;12.pbs;user=eve queue=gpu Resource_List.ngpus=2 Resource_List.walltime=02:00:00
+03/01/2024 11:20:00;D;12.pbs;requestor=eve@login1
+03/01/2024 12:05:00;E;10.pbs;user=ann group=phys account="my lab" queue=gpu ctime=1709287205 qtime=1709287205 \
+etime=1709287205 start=1709287500 exec_host=n1/0*8+n2/0*8 exec_vnode=(n1:ncpus=8:ngpus=2)+(n2:ncpus=8:ngpus=2) \
+Resource_List.ngpus=4 Resource_List.nodect=2 Resource_List.place=scatter:excl Resource_List.select=2:ncpus=8:ngpus=2 \
+Resource_List.walltime=24:00:00 session=7 end=1709291100 Exit_status=0 resources_used.walltime=01:00:00
+03/01/2024 12:10:00;E;11[0].pbs;user=bob group=phys queue=gpu ctime=1709287560 qtime=1709287560 etime=1709287600 \
+start=1709291160 exec_host=n3/0+n3/1 Resource_List.nodect=1 Resource_List.nodes=1:ppn=2:gpus=8 \
+Resource_List.walltime=3600 end=1709291400 Exit_status=271
+03/01/2024 12:11:00;S;13.pbs;user=bob queue=gpu ctime=1709291400 qtime=1709291400 etime=1709291400 start=1709291460 \
+Resource_List.ngpus=1 Resource_List.walltime=10:00:00
+03/01/2024 12:12:00;Q;14.pbs;user=bob queue=gpu Resource_List.select=2:ncpus=8:ngpus=4 Resource_List.walltime=01:00:00
 """
 PHILLY: list[dict[str, Any]] = [
     {
@@ -140,6 +159,7 @@ TEXTS = {
     "alibaba_spot": SPOT,
     "sacct": SACCT,
     "swf": SWF,
+    "pbs": PBS,
     "philly": json.dumps(PHILLY, indent=1),
     "sacct_json": json.dumps(SACCT_JSON, indent=1),
 }
@@ -485,6 +505,33 @@ def test_swf(tmp_path: Path) -> None:
     assert rules == ["job that never ran or has no end dropped"]
 
 
+def test_pbs(tmp_path: Path) -> None:
+    trace, _ = read(tmp_path, "pbs", PBS)
+    assert trace["job_id"].tolist() == ["10", "11[0]"]
+    assert trace["gpus"].tolist() == [4, 8]
+    assert trace["submit_s"].tolist() == [0, 355]
+    assert trace["start_s"].tolist() == [295, 3955]
+    assert trace["duration_s"].tolist() == [3600, 240]
+    assert trace["eligible_s"].tolist() == [0, 395]
+    assert trace["requested_s"].tolist() == [86400, 3600]
+    assert trace["account"].tolist() == ["my lab", "phys"]
+    assert trace["vc"].tolist() == ["gpu", "gpu"]
+    assert trace["state"].tolist() == ["COMPLETED", "FAILED"]
+    assert trace["nodes"].tolist() == [2, 1]
+    assert trace["node_list"].tolist() == ["n1,n2", "n3"]
+    assert trace["exclusive"][0] == 1.0
+    # the clock of the site is an hour ahead of UTC, which the stamps of ends show
+    trace, _ = read(tmp_path, "pbs", PBS, unfinished=True)
+    assert trace["job_id"].tolist() == ["10", "11[0]", "13", "14"]
+    assert trace["state"].tolist()[2:] == ["RUNNING", "PENDING"]
+    assert trace["gpus"].tolist()[2:] == [1, 8]
+    assert trace["duration_s"].tolist()[2:] == [60, 1]
+    assert trace["submit_s"].tolist()[3] == 1709291520 - 1709287205
+    log = read_history(tmp_path / "log.txt")
+    assert log.job_id.tolist() == ["10", "11[0]", "12", "13", "14"]
+    assert (log.submit_s[2], log.end_s[2]) == (415, 415 + 780), "deleted while it waited"
+
+
 def test_slurm_durations() -> None:
     assert hours_minutes("1-02:03:04") == 93784
     assert hours_minutes("02:03.5") == 123.5
@@ -596,6 +643,10 @@ CELLS = [
     ("swf", "1 0 10 100", "1 0 10 100 5", "19 numbers"),
     ("swf", "1 0 10 100", "1 0 10 9999999999999999999999", "too long"),
     ("swf", "1 0 10 100", "1 0 --10 100", ""),
+    ("pbs", "03/01/2024 12:05", "13/01/2024 12:05", "not on the calendar"),
+    ("pbs", "12:05:00;E;10.pbs;", "12:05:00 E 10.pbs ", "is not a record"),
+    ("pbs", "end=1709291100", "end=soon", "end: 'soon' is not a number"),
+    ("pbs", "Resource_List.walltime=3600", "Resource_List.walltime=an hour", "not a time limit"),
     ("philly", '"ee9e8c"', "7", "a text is expected"),
     ("philly", '"2017-10-07 01:12:09"', '"2017-10-07"', "not a time"),
     ("philly", '"2017-10-07 01:12:09"', '"2017-99-07 01:12:09"', "calendar"),

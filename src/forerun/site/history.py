@@ -1,4 +1,4 @@
-"""What happened in the queue of a real machine: one record, read from SWF, `sacct` or our CSV.
+"""What happened in the queue of a real machine: one record, read from SWF, `sacct`, PBS or our CSV.
 
 Unlike a trace of jobs it has those that still wait or run, who was cancelled while waiting, and since when it is complete.
 Times are seconds from the first submission in the log; `origin_s` says when that was.
@@ -266,12 +266,12 @@ def read_history(
     complete_until_s: float | None = None,
     strict: bool = False,
 ) -> History:
-    """The history in a job log: the Standard Workload Format, `sacct --parsable2` or `--json`, or our CSV.
+    """The history in a job log: the Standard Workload Format, `sacct --parsable2` or `--json`, PBS's accounting, or our CSV.
 
     Parameters
     ----------
     path : the file, which may be compressed with gzip or xz.
-    format : `swf`, `sacct`, `sacct_json` or `job_history` (default: recognised from the content).
+    format : `swf`, `sacct`, `sacct_json`, `pbs` or `job_history` (default: recognised from the content).
     columns : where the log deviates from its format, such as `requested_s=6` in SWF or `nodes=hosts` in a CSV.
     unit : what jobs hold (default: GPUs where the log shows that they share nodes, else nodes).
     zone : IANA name of the place of times that are written without a zone (default: UTC).
@@ -324,13 +324,13 @@ def _reader(path: str | Path, format: str, columns: Sequence[str], zone: str) ->
     """The reader, which keeps jobs without GPUs where that is an option of it."""
     format = format or (formats[0] if len(formats := sniff(path)) == 1 else "")
     options: dict[str, Any] = {"columns": list(columns)} if columns else {}
-    if format in ("sacct", "sacct_json"):
+    if format in ("sacct", "sacct_json", "pbs"):
         options["cpu_jobs"] = True
     if format == "sacct" and zone != "UTC":  # times of the other formats are seconds since 1970
         options["timezone"] = zone
     reader = reader_for(path, format, options)
     if not isinstance(reader, JobReader):
-        known = "swf, sacct, sacct_json, job_history"
+        known = "swf, sacct, sacct_json, pbs, job_history"
         raise UsageError.at(
             str(path), f"the format {format} is no log of jobs with starts and ends; known: {known}"
         )

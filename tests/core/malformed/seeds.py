@@ -215,6 +215,12 @@ def trace_seeds() -> Iterator[Seed]:
         "2 5 -1 -1 -1 -1 -1 16 200 -1 5 4 1 -1 1 -1 -1 -1\n",
     )
     yield trace_format(
+        "pbs",
+        "03/01/2024 11:05:00;Q;2.pbs;queue=gpu Resource_List.ngpus=4\n"
+        "03/01/2024 12:05:00;E;1.pbs;user=ann group=phys queue=gpu ctime=1709287205 etime=1709287205 start=1709287500 "
+        "exec_host=n1/0*8 Resource_List.select=1:ncpus=8:ngpus=2 Resource_List.walltime=24:00:00 end=1709291100\n",
+    )
+    yield trace_format(
         "job_history",
         "id,submit_s,start_s,end_s,nodes,requested_s,user\n"
         "1,1641021254,1641073899,1641084748,128,10800,7\n"

@@ -94,7 +94,7 @@ TABLES = [
 
 #: formats without named columns, and readers that name the field in the sentence
 IN_WORDS = {
-    "forerun", "swf", "spot_counts", "spot_counts/dates", "spot_counts/steps", "cluster jobs", "cluster of nodes",
+    "forerun", "swf", "pbs", "spot_counts", "spot_counts/dates", "spot_counts/steps", "cluster jobs", "cluster of nodes",
     "cluster throughputs", "cluster applications", "spot statistics",
 }  # fmt: skip
 
