@@ -21,12 +21,14 @@ from forerun.cluster.inputs.slurm_conf import read_slurm_nodes
 from forerun.core.cli.main import run
 from forerun.core.domain import Units
 from forerun.core.errors import StoreError, UsageError
+from forerun.core.trace.reader import read_trace
 from forerun.site.survey import collect
 from forerun.site.survey.changes import Change
 from forerun.site.survey.copies import copy_of
 from forerun.site.survey.document import DOCUMENT
 from forerun.site.survey.effects import cheapest, difference, effect_of, verdict_of, waits
 from forerun.site.survey.files import Kind, listed, of_this_site, recognised
+from forerun.site.survey.identify import identified
 from forerun.site.survey.pseudonyms import Pseudonyms, read_key
 
 from .reference.export import write
@@ -591,3 +593,16 @@ def test_a_log_alone_is_answered_with_what_history_identifies(
     assert any(note.startswith("no file says it, the log does") for note in content["notes"])
     assert any("no file names the policy" in note for note in content["notes"])
     assert all("Zq" not in text for _, text in everything(tmp_path / "out"))
+
+
+def test_a_log_of_whole_nodes_has_their_gpus(tmp_path: Path) -> None:
+    """Jobs that share no node hold nodes in a replay; a scenario counts GPUs."""
+    rows = ["id,submit_s,start_s,end_s,nodes,gpus,requested_s,node_list"]
+    rows += [
+        f"{at},{1e9 + 600 * at:.0f},{1e9 + 600 * at:.0f},{1e9 + 600 * at + 1100:.0f},1,4,7200,n{at % 2 + 1}"
+        for at in range(300)
+    ]
+    path = tmp_path / "log.csv"
+    path.write_text("\n".join(rows) + "\n")
+    found = identified(path, "job_history", "", read_trace(path, "job_history"))
+    assert sum(one["count"] * one["gpus"] for one in found.nodes) == 8

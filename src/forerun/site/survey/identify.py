@@ -49,7 +49,7 @@ def identified(path: Path, format: str, zone: str, log: Trace) -> Identified:
     log : the same as a trace.
     """
     try:
-        made = replay_log(read_history(path, format, zone=zone or "UTC"), identify=False)
+        made = replay_log(read_history(path, format, unit="GPUs", zone=zone or "UTC"), identify=False)
     except InputError as error:
         gpus = np.ceil(log["gpus"]).astype(np.int64)
         at, busy = Spans(log["start_s"], log["end_s"], gpus).levels()
