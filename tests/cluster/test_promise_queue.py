@@ -9,6 +9,7 @@ from forerun.cluster.engine.kernels import node_profile as pf
 from forerun.cluster.engine.promise_queue import PromiseRules
 from forerun.cluster.engine.record import Record
 from forerun.cluster.engine.run import rules_for, run_rules
+from forerun.cluster.inputs.arrays import Cluster, Jobs
 from forerun.cluster.inputs.setting import Setting
 from forerun.cluster.policies.backfilling.base import BackfillPolicy
 from forerun.cluster.policies.conservative import Conservative
@@ -96,3 +97,16 @@ def test_an_instant_at_a_time_or_in_one_go_is_the_same_run() -> None:
         run_rules(rules_for(policy, made, one, Terms(placement=placement), 0))
         run_rules(rules_for(policy, made, other, Terms(placement=placement), 0), [lambda now_s: None])
         assert one.end_s.tolist() == other.end_s.tolist() and one.places == other.places
+
+
+def test_a_job_that_outlives_its_request_by_far_takes_no_more_steps() -> None:
+    """At each arrival it is believed to go on for a second, long after it was believed to have ended."""
+    count = 200
+    jobs = Jobs.of(10 * np.arange(count), 1, [10_000] + [1] * (count - 1), requested_s=[1] * count)
+    made = Setting(jobs, Cluster.uniform(1, 1, 2), None, 60)
+    for policy in (Easy(grace_s=1.0), Conservative(grace_s=1.0)):
+        rules = rules_for(policy, made, Record(made), Terms(placement="first-fit"), 0)
+        assert isinstance(rules, PromiseRules)
+        run_rules(rules)
+        profile = rules.queue.promises.profile
+        assert profile.meta[pf.USED] <= len(profile.time)

@@ -412,6 +412,7 @@ def believe(q: Queue, terms: Terms, now: float) -> bool:
             break
         job, to_s = s.runs[at], now + terms.grace_s
         if p.belief[job] < to_s:
+            pr.forget(s, p, job, now)  # else each grace adds steps
             pr.occupy(s, p, job, max(now, p.belief[job]), to_s, 1)
             p.belief[job] = to_s
             crowded |= pr.is_crowded(s, p, job, now, to_s)
