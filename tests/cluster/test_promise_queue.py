@@ -6,10 +6,11 @@ import numpy as np
 
 from forerun.cluster.engine.allocator import AllocatorRules, Terms
 from forerun.cluster.engine.kernels import node_profile as pf
+from forerun.cluster.engine.kernels import node_promises as pr
 from forerun.cluster.engine.promise_queue import PromiseRules
 from forerun.cluster.engine.record import Record
 from forerun.cluster.engine.run import rules_for, run_rules
-from forerun.cluster.inputs.arrays import Cluster, Jobs
+from forerun.cluster.inputs.arrays import Cluster, JobLabels, Jobs
 from forerun.cluster.inputs.setting import Setting
 from forerun.cluster.policies.backfilling.base import BackfillPolicy
 from forerun.cluster.policies.conservative import Conservative
@@ -110,3 +111,16 @@ def test_a_job_that_outlives_its_request_by_far_takes_no_more_steps() -> None:
         run_rules(rules)
         profile = rules.queue.promises.profile
         assert profile.meta[pf.USED] <= len(profile.time)
+
+
+def test_promises_of_whole_nodes_have_entries_for_all_of_their_gpus() -> None:
+    """Each GPU is a unit of its own under the buddy placement; an exclusive job takes more of them than it asks for."""
+    labels = JobLabels.of(4, nodes=[1, 1, 1, 1], exclusive=[True] * 4)
+    jobs = Jobs.of(range(4), 1, 100, requested_s=[100] * 4, labels=labels)
+    made = Setting(jobs, Cluster.uniform(1, 1, 8), None, 60)
+    for policy in (Easy(), Conservative()):
+        rules = rules_for(policy, made, Record(made), Terms(placement="buddy"), 0)
+        assert isinstance(rules, PromiseRules)
+        run_rules(rules)
+        promises = rules.queue.promises
+        assert promises.meta[pr.USED] <= len(promises.unit)

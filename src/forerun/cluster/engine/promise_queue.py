@@ -25,7 +25,7 @@ from forerun.cluster.engine.priority import QueueRules
 from forerun.cluster.engine.record import Record
 from forerun.cluster.inputs.arrays import BOOL, F64, I64
 from forerun.cluster.inputs.limits import Limits
-from forerun.cluster.inputs.reach import Reach, beside_nodes, entries_of, reach_of
+from forerun.cluster.inputs.reach import WHOLE_NODE, Reach, beside_nodes, entries_of, reach_of
 from forerun.cluster.inputs.setting import Setting, Window
 from forerun.cluster.policies.orders.multifactor import Multifactor
 from forerun.cluster.policies.orders.sjf import ShortestRequest
@@ -210,7 +210,8 @@ def _promises(
     fewest = int(largest[largest > 0].min(initial=total or 1))
     wide = np.where(reach.said > 0, reach.said, -(-free.gpus // fewest))
     if terms.placement in (pk.CONSOLIDATED, pk.BUDDY):
-        wide = np.minimum(free.gpus, units)
+        alone = (reach.each == WHOLE_NODE) * reach.count * int(largest.max(initial=0))
+        wide = np.minimum(np.maximum(free.gpus, alone), units)
     promised = jobs if terms.rule == nq.KEPT else min(terms.promises, jobs)
     seats = int(wide.sum()) if terms.rule == nq.KEPT else promised * int(wide.max(initial=1))
     most = max(map(len, groups_of), default=0)
