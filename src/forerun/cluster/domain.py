@@ -8,7 +8,7 @@ clocks and rules: `mode: compat` repeats the known bugs of their simulators, `mo
 and each difference is a switch; `mode: default` has none of them. Policies of your own see waiting and running jobs and
 answer with GPUs; the domain adds nodes, restart costs, GPU types and quotas. The result says which jobs met their
 deadlines, what each waited for, why any was refused, and where every GPU-second went. Not modelled: failures, networks
-between nodes beyond a speed factor, host memory.
+between nodes beyond a speed factor; CPUs and memory of nodes, which a note names where they would have bound.
 """
 
 from __future__ import annotations

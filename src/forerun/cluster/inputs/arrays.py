@@ -67,6 +67,7 @@ class JobLabels(Columns):
     gpu_type : of the GPUs that it asks for; empty: any.
     exclusive : whether it takes its nodes whole.
     array : its array, as `4%2`, if so many of its tasks may run at once; empty: any number.
+    cpus, memory_bytes : that it asks for on all its nodes together; 0: not recorded.
     """
 
     account: tuple[str, ...]
@@ -79,6 +80,8 @@ class JobLabels(Columns):
     gpu_type: tuple[str, ...]
     exclusive: BOOL
     array: tuple[str, ...]
+    cpus: I64
+    memory_bytes: I64
 
     @classmethod
     def of(
@@ -95,6 +98,8 @@ class JobLabels(Columns):
         gpu_type: Sequence[str] = (),
         exclusive: npt.ArrayLike = False,
         array: Sequence[str] = (),
+        cpus: npt.ArrayLike = 0,
+        memory_bytes: npt.ArrayLike = 0,
     ) -> JobLabels:
         """Labels of `count` jobs; what is left out is not recorded, or 0."""
 
@@ -113,6 +118,8 @@ class JobLabels(Columns):
             tuple(gpu_type or none),
             column(exclusive, np.bool_),
             tuple(array or none),
+            column(cpus, np.int64),
+            column(memory_bytes, np.int64),
         )
 
 
@@ -279,6 +286,7 @@ class NodeGroup:
     count : nodes.
     gpus, gpu_type : GPUs of each, and their type (default: not said).
     rack : default: not said.
+    cpus, memory_bytes : of each (default 0: not said).
     """
 
     name: str
@@ -286,6 +294,8 @@ class NodeGroup:
     gpus: int
     gpu_type: str = ""
     rack: str = ""
+    cpus: int = 0
+    memory_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)

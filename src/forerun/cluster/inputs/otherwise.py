@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from forerun.cluster.inputs.arrays import Cluster, NodeGroup
+from forerun.cluster.inputs.arrays import Cluster
 from forerun.cluster.inputs.site import Site
 from forerun.cluster.scenario import Otherwise
 from forerun.core.errors import ScenarioError, known_names
@@ -33,7 +33,7 @@ def with_other_nodes(cluster: Cluster, otherwise: Otherwise | None) -> Cluster:
     of_node = [group for group in cluster.groups for _ in range(group.count)]
     for name, count in otherwise.more_nodes.items():
         like = of_node[cluster.partitions[name][-1]]
-        groups.append(NodeGroup(f"more of {name}", count, like.gpus, like.gpu_type, like.rack or like.name))
+        groups.append(replace(like, name=f"more of {name}", count=count, rack=like.rack or like.name))
         partitions[name] += range(first, first + count)
         first += count
     return replace(

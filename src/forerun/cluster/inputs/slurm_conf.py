@@ -34,7 +34,7 @@ _MARKS: Final = re.compile(r"[+*~#!%$@^-]")
 _COMMENT: Final = re.compile(r"(?<!\\)#.*")
 #: parameters of job priorities; with the cluster and its scheduler
 _RANKING: Final = ("priority", "fairsharedampeningfactor")
-_SETTINGS: Final = (*_RANKING, "scheduler", "clustername")
+_SETTINGS: Final = (*_RANKING, "scheduler", "clustername", "accountingstoragetype")
 _RANGES: Final = re.compile(r"\[([^\[\]]*)\]")
 
 
@@ -174,6 +174,22 @@ class _Read:
                 members |= set(self.names(node.where, node.says["nodename"]))
         return members
 
+    def whole(self, line: _Line, name: str, default: int = 0) -> int:
+        """A whole number of a line; the default if it is not there, and after a complaint if it is none."""
+        text = line.says.get(name, "")
+        if text and not re.fullmatch(r"[0-9]{1,12}", text):
+            self.problems.append(Problem(line.where, f"{name} is {text}, a whole number is expected"))
+        return int(text) if re.fullmatch(r"[0-9]{1,12}", text) else default
+
+    def cpus(self, line: _Line) -> int:
+        """The CPUs of each node of a line; 0: it does not say."""
+        if cpus := next((name for name in ("cpus", "cputot", "procs") if name in line.says), ""):
+            return self.whole(line, cpus)
+        parts = ("boards", "socketsperboard", "sockets", "corespersocket", "threadspercore")
+        return (
+            math.prod(self.whole(line, name, 1) for name in parts) if {*parts[1:]} & line.says.keys() else 0
+        )
+
     def gpus(self, line: _Line) -> dict[str, int]:
         """How many GPUs each node of a line has, by their type; empty: the file does not say it."""
         types: dict[str, int] = {}
@@ -239,12 +255,14 @@ class SlurmPriorities:
     ----------
     settings : `SchedulerType` and parameters such as `PriorityWeightAge`, in lower case, each with where it stands.
     partitions : by name, parameters in lower case, with where they stand.
-    nodes : names of all nodes.
+    nodes : names of all nodes, those without GPUs and those that are away among them.
+    cpus : that they have in all; 0: it is not said of each.
     """
 
     settings: Mapping[str, tuple[str, str]]
     partitions: Mapping[str, tuple[str, Mapping[str, str]]]
     nodes: frozenset[str]
+    cpus: int
 
     @property
     def cluster(self) -> str:
@@ -264,10 +282,13 @@ def read_slurm_priorities(path: Path, included: Sequence[Path] = ()) -> SlurmPri
     read.read(path)
     if read.problems:
         raise ScenarioError(*dict.fromkeys(read.problems))
+    names = [read.names(line.where, line.says["nodename"]) for line in read.nodes]
+    cpus = [read.cpus(line) for line in read.nodes]
     return SlurmPriorities(
         {name: (line.where, line.says[name]) for name, line in read.settings.items()},
         {line.says["partitionname"]: (line.where, line.says) for line in read.partitions.values()},
-        frozenset(name for line in read.nodes for name in read.names(line.where, line.says["nodename"])),
+        frozenset(name for listed in names for name in listed),
+        sum(len(listed) * each for listed, each in zip(names, cpus, strict=True)) if all(cpus) else 0,
     )
 
 
@@ -296,6 +317,7 @@ def read_slurm_nodes(
     *,
     partition: str = "",
     included: Sequence[Path] = (),
+    printed: Mapping[str, tuple[str, str]] | None = None,
     most_gpus: int = 1_000_000,
     whole: bool = False,
 ) -> tuple[Cluster, dict[str, int]]:
@@ -309,6 +331,7 @@ def read_slurm_nodes(
     gpu_type : of GPUs whose type the file does not say, and the spelling of one that differs in case only (default: none).
     partition : whose nodes count (default: all).
     included : copies of the files that it includes (default: none).
+    printed : what `scontrol show partition` prints as the nodes of partitions, and where; it counts (default: nothing).
     most_gpus : more are an error (default: a million).
     whole : whether every node counts as one GPU, whatever it has, as where jobs hold whole nodes (default: no).
 
@@ -316,76 +339,125 @@ def read_slurm_nodes(
     """
     read = _Read({one.name: one for one in included}, most_gpus)
     read.read(path)
-    members = read.members(path.name, partition) if partition else None
-    groups: list[NodeGroup] = []
-    node_gpus: dict[str, int] = {}
-    known: dict[str, str] = {}
-    away: dict[str, int] = {}
-    mixed: list[str] = []
-    for line in read.nodes:
-        names = read.names(line.where, line.says["nodename"])
-        twice = next((name for name in names if name in known), "")
-        if twice:
-            read.problems.append(Problem(line.where, f"node {twice!r} stands in {known[twice]} already"))
-        known |= dict.fromkeys(names, line.where)
-        if len(known) > most_gpus:
-            read.problems.append(
-                Problem(line.where, f"is the line with which there are more than {most_gpus:,} nodes")
-            )
-            break
-        mine = [name for name in names if members is None or name in members]
-        types = {"": 1} if whole else {kind: gpus for kind, gpus in read.gpus(line).items() if gpus}
-        if is_away(line.says.get("state", "")) and "arch" not in line.says:  # else it is away only now
-            away |= dict.fromkeys(mine, sum(types.values())) if types else {}
-            continue
-        for at, (given, gpus) in enumerate(types.items() if mine else ()):
-            same = not given or given.lower() == gpu_type.lower()
-            beside = f":{given}" if at else ""
-            groups.append(
-                NodeGroup(line.says["nodename"] + beside, len(mine), gpus, gpu_type if same else given)
-            )
-            node_gpus |= dict.fromkeys((name + beside for name in mine), gpus)
-        mixed += mine if len(types) > 1 else []
-    total = sum(group.count * group.gpus for group in groups)
-    if total > most_gpus:
-        read.problems.append(Problem(path.name, f"has {total:,} GPUs; at most {most_gpus:,} are simulated"))
-    if not (groups or read.problems):
-        whose = f"partition {partition!r}" if partition else "the file"
-        read.problems.append(
-            Problem(
-                path.name,
-                f"{whose} has no node with GPUs; a line such as NodeName=gpu[01-16] Gres=gpu:a100:8 is expected",
-            )
+    for name, (where, nodes) in (printed or {}).items():
+        says = (
+            read.partitions[name.lower()].says if name.lower() in read.partitions else {"partitionname": name}
         )
-    number = {name: at for at, name in enumerate(node_gpus)}
-    partitions: dict[str, tuple[int, ...]] = {}
-    for line in read.nodes if not read.partitions else ():  # as scontrol shows them
-        mine = read.names(line.where, line.says["nodename"]) if "partitions" in line.says else []
-        for name in line.says.get("partitions", "").split(",") if mine else ():
-            some = [at for node, at in number.items() if node.partition(":")[0] in mine]
-            partitions[name] = (*partitions.get(name, ()), *some)
-    for line in read.partitions.values():
-        name = line.says["partitionname"]
-        there = read.members(path.name, name)
-        theirs = [node for node in number if there is None or node.partition(":")[0] in there]
-        partitions[name] = tuple(sorted(number[node] for node in theirs))
-        if there and (unknown := sorted(there - known.keys())):
-            what = f"partition {name} names nodes that no NodeName line has: {named(unknown)}"
-            read.problems.append(Problem(line.where, what))
+        read.partitions[name.lower()] = _Line(where, {**says, "nodes": nodes})
+    found = _Nodes(read, gpu_type, read.members(path.name, partition) if partition else None, whole)
+    for line in read.nodes:
+        if not found.add(line):
+            break
+    found.check(path.name, partition)
+    partitions = found.partitions(path.name)
     if read.problems:
         raise ScenarioError(*dict.fromkeys(read.problems))
-    members_of_any = set[int]().union(*partitions.values())
-    alone = sorted(name for name, at in number.items() if at not in members_of_any)
-    notes = [
-        f"{path.name}: left out, as they are down, drained, failing or of the future: {named(list(away))}"
-    ] * bool(away)
-    if mixed:
-        notes.append(
-            f"{path.name}: with GPUs of several types, each type taken for a node of its own: {named(mixed)}"
-        )
-    if partitions and alone and not partition:
-        notes.append(f"{path.name}: in no partition, and only for jobs without one: {named(alone)}")
-    cluster = replace(
-        cluster_of(groups), partitions=partitions, notes=tuple(notes), away_gpus=sum(away.values())
-    )
-    return cluster, node_gpus
+    notes = found.notes(path.name, {} if partition else partitions)
+    away_gpus = sum(found.away.values())
+    cluster = replace(cluster_of(found.groups), partitions=partitions, notes=notes, away_gpus=away_gpus)
+    return cluster, found.node_gpus
+
+
+@dataclass(slots=True)
+class _Nodes:
+    """The nodes of a configuration that count, line by line.
+
+    Parameters
+    ----------
+    read, gpu_type, whole : as of `read_slurm_nodes`.
+    members : names of the nodes that count; None: all.
+
+    Attributes
+    ----------
+    groups, node_gpus : a group a line and type, and GPUs by name.
+    known : where each node stands, those that do not count among them.
+    away : GPUs of nodes that are left out, by name.
+    mixed : names of nodes with GPUs of several types.
+    """
+
+    read: _Read
+    gpu_type: str
+    members: set[str] | None
+    whole: bool
+    groups: list[NodeGroup] = field(default_factory=list)
+    node_gpus: dict[str, int] = field(default_factory=dict)
+    known: dict[str, str] = field(default_factory=dict)
+    away: dict[str, int] = field(default_factory=dict)
+    mixed: list[str] = field(default_factory=list)
+
+    def add(self, line: _Line) -> bool:
+        """Take the nodes of a line; whether there may be more."""
+        read, known = self.read, self.known
+        names = read.names(line.where, line.says["nodename"])
+        if twice := next((name for name in names if name in known), ""):
+            read.problems.append(Problem(line.where, f"node {twice!r} stands in {known[twice]} already"))
+        known |= dict.fromkeys(names, line.where)
+        if len(known) > read.most_nodes:
+            what = f"is the line with which there are more than {read.most_nodes:,} nodes"
+            read.problems.append(Problem(line.where, what))
+            return False
+        mine = [name for name in names if self.members is None or name in self.members]
+        types = {"": 1} if self.whole else {kind: gpus for kind, gpus in read.gpus(line).items() if gpus}
+        total = sum(types.values())
+        if is_away(line.says.get("state", "")) and "arch" not in line.says:  # else it is away only now
+            self.away |= dict.fromkeys(mine, total) if types else {}
+            return True
+        cpus, memory_bytes = read.cpus(line), read.whole(line, "realmemory") * 2**20
+        for at, (given, gpus) in enumerate(types.items() if mine else ()):
+            same = not given or given.lower() == self.gpu_type.lower()
+            beside = f":{given}" if at else ""
+            self.groups.append(
+                NodeGroup(
+                    line.says["nodename"] + beside,
+                    len(mine),
+                    gpus,
+                    self.gpu_type if same else given,
+                    cpus=cpus * gpus // total,
+                    memory_bytes=memory_bytes * gpus // total,
+                )
+            )
+            self.node_gpus |= dict.fromkeys((name + beside for name in mine), gpus)
+        self.mixed += mine if len(types) > 1 else []
+        return True
+
+    def check(self, file: str, partition: str) -> None:
+        """Complain of more GPUs than are simulated, and of none."""
+        total = sum(group.count * group.gpus for group in self.groups)
+        if total > self.read.most_nodes:
+            what = f"has {total:,} GPUs; at most {self.read.most_nodes:,} are simulated"
+            self.read.problems.append(Problem(file, what))
+        if not (self.groups or self.read.problems):
+            whose = f"partition {partition!r}" if partition else "the file"
+            what = f"{whose} has no node with GPUs; a line such as NodeName=gpu[01-16] Gres=gpu:a100:8 is expected"
+            self.read.problems.append(Problem(file, what))
+
+    def partitions(self, file: str) -> dict[str, tuple[int, ...]]:
+        """The numbers of the nodes of each partition, by its name, after a complaint of nodes that there are not."""
+        read = self.read
+        number = {name: at for at, name in enumerate(self.node_gpus)}
+        found: dict[str, tuple[int, ...]] = {}
+        for line in read.nodes if not read.partitions else ():  # as scontrol shows them
+            mine = read.names(line.where, line.says["nodename"]) if "partitions" in line.says else []
+            for name in line.says.get("partitions", "").split(",") if mine else ():
+                some = [at for node, at in number.items() if node.partition(":")[0] in mine]
+                found[name] = (*found.get(name, ()), *some)
+        for line in read.partitions.values():
+            name = line.says["partitionname"]
+            there = read.members(file, name)
+            theirs = [node for node in number if there is None or node.partition(":")[0] in there]
+            found[name] = tuple(sorted(number[node] for node in theirs))
+            if there and (unknown := sorted(there - self.known.keys())):
+                what = f"partition {name} names nodes that no NodeName line has: {named(unknown)}"
+                read.problems.append(Problem(line.where, what))
+        return found
+
+    def notes(self, file: str, partitions: Mapping[str, tuple[int, ...]]) -> tuple[str, ...]:
+        """What to know of nodes. partitions: of all of them; empty: there are none."""
+        inside = set[int]().union(*partitions.values())
+        alone = sorted(name for at, name in enumerate(self.node_gpus) if at not in inside)
+        said = {
+            "left out, as they are down, drained, failing or of the future": list(self.away),
+            "with GPUs of several types, each type taken for a node of its own": self.mixed,
+            "in no partition, and only for jobs without one": alone if partitions else [],
+        }
+        return tuple(f"{file}: {what}: {named(names)}" for what, names in said.items() if names)

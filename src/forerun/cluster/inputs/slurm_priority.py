@@ -201,6 +201,8 @@ def _settings(site: SlurmSite, conf: SlurmPriorities) -> dict[str, Any]:
             given[field] = _seconds(site, where, name, value)
     if "no_fair_tree" in text("priorityflags")[1].lower():
         given["fairshare"] = "classic"
+    given |= {"nodes": len(conf.nodes), "cpus": conf.cpus}
+    given["size_by_time"] = "small_relative_to_time" in text("priorityflags")[1].lower()
     if text("priorityfavorsmall")[1].lower() == "yes":
         given["favor_small"] = True
     where, value = text("fairsharedampeningfactor")

@@ -35,7 +35,9 @@ SACCT_COMMAND: Final = (
 _NEEDED: Final = ("JobID", "Submit", "State")
 #: where GPUs stand
 _TRES_COLUMNS: Final = ("AllocTRES", "ReqTRES")
-_NODES: Final = re.compile(r"(?:^|,)node=([0-9]{1,9})(?=,|$)")
+_PLAIN_TRES: Final = re.compile(r"(?:^|,)(cpu|mem|node)=([0-9]{1,12}(?:\.[0-9]{1,6})?)([KMGTP]?)(?=,|$)")
+#: of memory, which counts MiB where it has none
+_UNITS: Final = {unit: 1024.0**power for power, unit in enumerate("KMGTP", 1)}
 _TRES: Final = re.compile(r"(?:^|,)gres/([^:=,]+)(?::([^=,]+))?=([0-9]+)(?=,|$)")
 #: a slice of a GPU among the types of GPUs, such as `nvidia_a100_1g.5gb`
 _MIG: Final = re.compile(r"(?<![0-9A-Za-z])[0-9]g\.[0-9]+gb")
@@ -74,8 +76,8 @@ _PLAIN: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T(?:[01][0-9]|2[0-3]):[0-
 
 
 @dataclass(frozen=True, slots=True)
-class Gres:
-    """What a list of resources says of GPUs.
+class Tres:
+    """What a list of resources says.
 
     Parameters
     ----------
@@ -83,28 +85,38 @@ class Gres:
     type : of them; empty: not said, or of several.
     slices : whether parts of a GPU (MIG) are among them.
     parts : whether there are shares of a GPU, which count no whole one.
+    cpus, nodes, memory_bytes : nan: not said.
     """
 
     gpus: float
     type: str
     slices: bool
     parts: bool
+    cpus: float
+    nodes: float
+    memory_bytes: float
 
     @classmethod
-    def of(cls, listed: Sequence[tuple[str, str, float]]) -> Gres:
-        """From resources (name, type, count): the untyped total of GPUs, else the sum of types."""
+    def of(cls, listed: Sequence[tuple[str, str, float]], others: Mapping[str, float]) -> Tres:
+        """From GPUs (name, type, count), the untyped total of which counts, else the sum of types; and others in MiB."""
         gpus = [(kind, count) for name, kind, count in listed if name == "gpu"]
         total = sum(count for kind, count in gpus if not kind) or sum(count for _, count in gpus)
         slices = any(count and _MIG.search(kind) for kind, count in gpus)
         types = {kind for kind, count in gpus if kind and count}
         parts = any(count and name in _PARTS for name, _, count in listed)
-        return cls(float(total), types.pop() if len(types) == 1 else "", slices, parts)
+        cpus, nodes, mib = (others.get(name, float("nan")) for name in ("cpu", "node", "mem"))
+        one = types.pop() if len(types) == 1 else ""
+        return cls(float(total), one, slices, parts, cpus, nodes, mib * _UNITS["M"])
 
 
 @functools.lru_cache(maxsize=1 << 14)
-def gres_of(tres: str) -> Gres:
-    """What a list such as `cpu=8,gres/gpu=4,gres/gpu:a100=4` says of GPUs."""
-    return Gres.of([(name, kind, int(count)) for name, kind, count in _TRES.findall(tres)])
+def tres_of(text: str) -> Tres:
+    """What a list such as `cpu=8,mem=64G,gres/gpu=4,gres/gpu:a100=4` says."""
+    others = {
+        name: float(count) * (_UNITS[unit or "M"] / _UNITS["M"] if name == "mem" else 1)
+        for name, count, unit in _PLAIN_TRES.findall(text)
+    }
+    return Tres.of([(name, kind, int(count)) for name, kind, count in _TRES.findall(text)], others)
 
 
 class _Slurm(JobReader, frozen=True, kw_only=True):
@@ -115,17 +127,17 @@ class _Slurm(JobReader, frozen=True, kw_only=True):
     same_id = "suffix"
     recorded = True
 
-    def shape(self, gres: Sequence[Gres], sharing: str, where: str, repairs: RepairLog) -> dict[str, Any]:
-        """The type of GPUs that a job asks for, and whether it takes its nodes whole.
+    def shape(self, tres: Sequence[Tres], sharing: str, where: str, repairs: RepairLog) -> dict[str, Any]:
+        """What a job asks for besides its GPUs: their type, nodes, whether it takes these whole, CPUs and memory.
 
         A type that was allocated and not asked for binds no job. Who has more GPUs than asked for has whole nodes.
 
         Parameters
         ----------
-        gres : allocated, then asked for.
+        tres : allocated, then asked for.
         sharing : `OverSubscribe` of the job; empty: the log does not say.
         """
-        allocated, asked = gres
+        allocated, asked = tres
         more = 0 < asked.gpus < allocated.gpus
         if more and not sharing:
             repairs.note(_WHOLE, where)
@@ -133,22 +145,27 @@ class _Slurm(JobReader, frozen=True, kw_only=True):
         return {
             "gpu_type": asked.type if asked.gpus else allocated.type,
             "exclusive": float(exclusive) if sharing or exclusive else float("nan"),
+            "asked_nodes": asked.nodes,
+            **{
+                name: one if np.isfinite(one := getattr(asked, name)) else getattr(allocated, name)
+                for name in ("cpus", "memory_bytes")
+            },
         }
 
-    def gpus(self, gres: Sequence[Gres], where: str, repairs: RepairLog, *, only_gres: bool = False) -> float:
+    def gpus(self, tres: Sequence[Tres], where: str, repairs: RepairLog, *, only_gres: bool = False) -> float:
         """The GPUs of the first list that has any; nan where the job is dropped, counted.
 
         Parameters
         ----------
-        gres : allocated, then asked for.
+        tres : allocated, then asked for.
         only_gres : GPUs stand in columns that are not read.
         """
-        for one in gres:
+        for one in tres:
             if one.gpus:
                 if one.slices:
                     repairs.note(_SLICES, where)
                 return one.gpus
-        for rule, there in ((_ONLY_PARTS, any(one.parts for one in gres)), (_ONLY_GRES, only_gres)):
+        for rule, there in ((_ONLY_PARTS, any(one.parts for one in tres)), (_ONLY_GRES, only_gres)):
             if there and not self.cpu_jobs:
                 repairs.note(rule, where)
                 return float("nan")
@@ -249,9 +266,9 @@ class Sacct(_Slurm, tag="sacct", frozen=True, kw_only=True):
         if array and not self.unfinished:
             repairs.note(_PENDING_RANGE, where)
             return
-        gres = [gres_of(row.text(name)) for name in _TRES_COLUMNS]
+        tres = [tres_of(row.text(name)) for name in _TRES_COLUMNS]
         old = "gpu" in row.text("ReqGRES") + row.text("AllocGRES")
-        gpus = self.gpus(gres, where, repairs, only_gres=old)
+        gpus = self.gpus(tres, where, repairs, only_gres=old)
         if np.isnan(gpus):
             return
         submit_s = row.instant("Submit")
@@ -268,6 +285,10 @@ class Sacct(_Slurm, tag="sacct", frozen=True, kw_only=True):
             eligible_s = submit_s
         if np.isnan(start_s) and row.text("Reason").startswith(_NOT_IN_QUEUE):
             eligible_s = float("nan")
+        shape = self.shape(tres, row.text("OverSubscribe"), where, repairs)
+        if np.isnan(shape["cpus"]):
+            columns = (row.number(name, _count) for name in ("ReqCPUS", "NCPUS"))
+            shape["cpus"] = next(filter(np.isfinite, columns), np.nan)
         for name in tasks:
             rows.add(
                 row.line,
@@ -279,11 +300,8 @@ class Sacct(_Slurm, tag="sacct", frozen=True, kw_only=True):
                 end_s=end_s,
                 duration_s=elapsed_s,
                 gpus=gpus,
-                nodes=row.number("NNodes", _nodes),
-                asked_nodes=float(asked[1])
-                if (asked := _NODES.search(row.text("ReqTRES")))
-                else float("nan"),
-                **self.shape(gres, row.text("OverSubscribe"), where, repairs),
+                nodes=row.number("NNodes", _count),
+                **shape,
                 state=state,
                 requested_s=row.number("Timelimit", time_limit_s),
                 eligible_s=eligible_s,
@@ -421,7 +439,7 @@ def _whole_jobs(
         [source.at(int(lines[at])) for at in np.flatnonzero(joined)[:3]],
         int(joined.sum()),
     )
-    for name in ("gpus", "nodes", "asked_nodes"):
+    for name in ("gpus", "nodes", "asked_nodes", "cpus", "memory_bytes"):
         parts = columns[name]
         columns[name] = np.bincount(into, np.nan_to_num(parts), len(lines))
         columns[name][np.isnan(parts) & ~joined] = np.nan
@@ -436,10 +454,10 @@ def _whole_jobs(
     }
 
 
-def _nodes(text: str) -> float:
-    """`NNodes`."""
+def _count(text: str) -> float:
+    """`NNodes` and the like."""
     if not re.fullmatch(r"[0-9]{1,9}", text):
-        raise ValueError(f"{shown(text)} is not a number of nodes")
+        raise ValueError(f"{shown(text)} is not a whole number")
     return float(text)
 
 
@@ -531,17 +549,15 @@ class SacctJson(_Slurm, tag="sacct_json", frozen=True, kw_only=True):
         submit_s, start_s, end_s = (value if value > 0 else float("nan") for value in instants)
         tres = job.get("tres")
         listed = tres if isinstance(tres, dict) else {}
-        gres = [_gres(listed.get(which)) for which in ("allocated", "requested")]
-        gpus = self.gpus(gres, f"{source.name}: job {number}", source.repairs)
+        asked_for = [_tres(listed.get(which)) for which in ("allocated", "requested")]
+        gpus = self.gpus(asked_for, f"{source.name}: job {number}", source.repairs)
         if np.isnan(gpus):
             return
-        asked = [item for item in listed.get("requested") or () if item.get("type") == "node"]
         rows.add(
             number + 1,
             **self.shape(
-                gres, _sharing(job.get("exclusive")), f"{source.name}: job {number}", source.repairs
+                asked_for, _sharing(job.get("exclusive")), f"{source.name}: job {number}", source.repairs
             ),
-            asked_nodes=_wrapped(asked[0].get("count"), "tres count") if asked else float("nan"),
             job_id=name,
             user=optional_text(job.get("user"), "user"),
             vc=optional_text(job.get("partition"), "partition"),
@@ -592,16 +608,18 @@ def _sharing(value: Any) -> str:
     return "" if value is None else "EXCLUSIVE" if {"true", "True"} & set(map(str, words)) else "NO"
 
 
-def _gres(listed: Any) -> Gres:
-    """What a list of `{type, name, count}` says of GPUs."""
+def _tres(listed: Any) -> Tres:
+    """What a list of `{type, name, count}` says."""
     if listed is None:
-        return Gres.of(())
+        return Tres.of((), {})
     if not isinstance(listed, list) or any(not isinstance(item, dict) for item in listed):
         raise ValueError("tres is no list of {type, name, count}")
-    counts = []
+    counts, others = [], {}
     for item in listed:
         name, _, kind = str(item.get("name")).partition(":")
         if item.get("type") == "gres" and name in ("gpu", *_PARTS):
             count = _wrapped(item.get("count"), "tres count")
             counts.append((name, kind, 0.0 if np.isnan(count) else count))
-    return Gres.of(counts)
+        elif item.get("type") in ("cpu", "mem", "node"):
+            others[item["type"]] = _wrapped(item.get("count"), "tres count")
+    return Tres.of(counts, others)

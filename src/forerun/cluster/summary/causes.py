@@ -529,7 +529,7 @@ class _Site:
         of_any = reach_of(replace(jobs, labels=replace(labels, gpu_type=("",) * len(jobs))), cluster)
         names = list(dict.fromkeys(cluster.node_types()))
         node_type = np.array([names.index(name) for name in cluster.node_types()], np.int64)
-        by_node = None if seats is None or not named else _by_node(seats, size)
+        by_node = None if seats is None or not named else seats_by_node(seats, size)
         confined = by_node is None or _keeps_to(reach.nodes[reach.kind[had.row]], by_node)
         sets, of_kind, wider = list[BOOL](), list[list[int]](), dict[int, int]()
         for row in np.unique(reach.kind, return_index=True)[1].tolist():
@@ -642,13 +642,13 @@ def within(
     """
     if reach is None or reach.all() or seats is None:
         return stretches, int(size.sum())
-    begin, node, _, count = _by_node(seats, size)
+    begin, node, _, count = seats_by_node(seats, size)
     so_far = np.concatenate(([0], np.cumsum(np.where(reach[node], count, 0))))
     gpus = so_far[begin[1:]] - so_far[begin[:-1]]
     return replace(stretches, gpus=gpus.astype(np.int64)), int(size[reach].sum())
 
 
-def _by_node(seats: tuple[I64, I64, I64], size: I64) -> tuple[I64, I64, I64, I64]:
+def seats_by_node(seats: tuple[I64, I64, I64], size: I64) -> tuple[I64, I64, I64, I64]:
     """Runs of GPUs, each within a node: where those of each stretch begin, the node, the first GPU, and how many."""
     begin, first, count = seats
     edges = np.concatenate(([0], np.cumsum(size)))
@@ -677,7 +677,7 @@ def _anywhere(
     size: I64,
     node_type: I64,
 ) -> tuple[I64, I64, I64, I64]:
-    """The cells that stretches of GPUs can be in, those that fewest classes share first, as of `_by_node`.
+    """The cells that stretches of GPUs can be in, those that fewest classes share first, as of `seats_by_node`.
 
     Parameters
     ----------

@@ -27,6 +27,7 @@ from forerun.cluster.summary.operators import (
 from forerun.cluster.summary.refusals import because, refusals, sentences
 from forerun.cluster.summary.spans import Stretches
 from forerun.cluster.summary.tables import allocations_table, events_table, jobs_table
+from forerun.cluster.summary.uncounted import uncounted
 from forerun.cluster.summary.waits import (
     Waits,
     horizon_of,
@@ -59,10 +60,10 @@ def summarize(outcome: Outcome) -> Result:
     watts of a job that ran.
     """
     scenario, record = outcome.inputs.scenario, outcome.record
-    notes = (*outcome.inputs.notes, *record.notes)
+    stretches = stretches_of(record)
+    notes = (*outcome.inputs.notes, *record.notes, *uncounted(record, stretches))
     if outcome.error:
         notes = (*notes, f"stopped early: {outcome.error}")
-    stretches = stretches_of(record)
     terms = terms_of(scenario, record.setting)
     decided = Decided.by(outcome.inputs.policy, terms, named=record.names_gpus)
     waits = waits_of(record, stretches, decided)

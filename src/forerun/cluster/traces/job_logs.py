@@ -64,6 +64,8 @@ MORE_JOB_FIELDS: Final = (
     Field(name="asked_nodes", unit="nodes", meaning="nodes that it asked for at least; nan: not recorded"),
     Field(name="gpu_type", kind="text", meaning="type of the GPUs that it asks for; empty: any"),
     Field(name="exclusive", meaning="1: it takes its nodes whole; nan: not recorded"),
+    Field(name="cpus", unit="CPUs", meaning="CPUs that it asked for, else had; nan: not recorded"),
+    Field(name="memory_bytes", unit="B", meaning="memory that it asked for, else had; nan: not recorded"),
     Field(name="node_list", kind="text", meaning="names of the nodes that it had, as n[1-3]"),
     Field(name="array", kind="text", meaning="its array, as 4%2, if so many of its tasks may run at once"),
 )

@@ -26,8 +26,8 @@ class Weights(Spec, frozen=True, kw_only=True):
     """How much each factor counts, as `PriorityWeight...` of slurm.conf; each factor is between 0 and 1. Default 0 each.
 
     age: the time since the job came, up to `max_age_s`. fairshare: how little the user has used of what is theirs.
-    job_size: the mean of the job's shares of the nodes and of the GPUs. partition, qos: as the scenario ranks them.
-    tres_gpu: the job's share of the GPUs, as `PriorityWeightTRES=gres/gpu=...`.
+    job_size: the mean of the job's shares of the nodes and CPUs of the site. partition, qos: as the scenario ranks them.
+    tres_gpu: the job's share of the GPUs of its partition, as `PriorityWeightTRES=gres/gpu=...`.
     """
 
     age: NotNegative = 0.0
@@ -78,12 +78,15 @@ class Multifactor(Order, tag="multifactor", frozen=True, kw_only=True):
     weights: default: all 0. count_s: default 5 minutes. max_age_s: the wait from which on `age` is 1 (default 7 days).
     half_life_s: of usage (default 7 days; 0: it never decays). fairshare: `tree` (default, as Slurm's) or `classic`.
     damping: of `classic` (default 1). favor_small: whether small jobs have the larger size factor (default: no).
+    nodes, cpus: of the whole site, of which `job_size` is a share (default 0: the nodes of the machines, and GPUs stand for
+    CPUs, as for jobs whose CPUs the log does not say). size_by_time: whether `job_size` is the share of the nodes for each
+    minute of the time limit, as `SMALL_RELATIVE_TO_TIME` (default: no).
     accounts, partitions: by name, see their types (one that is not named has their defaults). qos: priorities by name
     (one that is not named: 0).
     """
 
     paper: ClassVar[str] = "Slurm's documentation, 25.05"
-    added_later: ClassVar[tuple[str, ...]] = ("count_s",)
+    added_later: ClassVar[tuple[str, ...]] = ("count_s", "nodes", "cpus", "size_by_time")
 
     weights: Weights = Weights()
     max_age_s: Annotated[float, msgspec.Meta(gt=0)] = 7 * DAY_S
@@ -92,6 +95,9 @@ class Multifactor(Order, tag="multifactor", frozen=True, kw_only=True):
     fairshare: Literal["tree", "classic"] = "tree"
     damping: Annotated[float, msgspec.Meta(gt=0)] = 1.0
     favor_small: bool = False
+    size_by_time: bool = False
+    nodes: Whole = 0
+    cpus: Whole = 0
     accounts: dict[str, Account] = {}
     partitions: dict[str, Partition] = {}
     qos: dict[str, Whole] = {}
@@ -128,24 +134,33 @@ class Multifactor(Order, tag="multifactor", frozen=True, kw_only=True):
         """The tiers of jobs in each of their partitions, and what does not change of their priorities there."""
         rows = entries.job
         labels, gpus = (jobs.labels or JobLabels.of(len(jobs))).take(rows), jobs.gpus[rows]
+        in_partition = np.maximum(entries.reach.lines @ cluster.node_gpus(), 1)
         ranked = [self.partitions.get(name, Partition()) for name in entries.partition]
         most_partition = max([1, *(each.priority for each in self.partitions.values())])
         zero = np.zeros(len(rows))
         factors = Factors(
             age=zero,
             fairshare=zero,
-            job_size=self.size(gpus / cluster.gpus, entries.reach.count / cluster.nodes),
+            job_size=self.size(
+                self.share_of_cpus(gpus / cluster.gpus, labels.cpus),
+                entries.reach.count / (self.nodes or cluster.nodes),
+                jobs.request_s[rows],
+            ),
             partition=np.array([each.priority for each in ranked]) / most_partition,
             qos=np.array([self.qos.get(name, 0) for name in labels.qos]) / max([1, *self.qos.values()]),
-            tres_gpu=gpus / cluster.gpus,
+            tres_gpu=gpus / in_partition[entries.reach.line],
             site=labels.site_factor,
             nice=labels.nice,
         )
         return np.array([each.tier for each in ranked], np.int64), self.priority(factors)
 
-    def size(self, gpus: F64, nodes: F64) -> F64:
-        """The size factors of jobs by their shares of GPUs and nodes: Slurm's mean, in which GPUs stand for CPUs here."""
-        share: F64 = (gpus + nodes) / 2
+    def share_of_cpus(self, gpus: F64, cpus: I64) -> F64:
+        """The shares of jobs of the site's CPUs, or of its GPUs for jobs that do not say their CPUs (0)."""
+        return np.where(cpus > 0, cpus / self.cpus, gpus) if self.cpus else gpus
+
+    def size(self, cpus: F64, nodes: F64, request_s: F64) -> F64:
+        """The size factors of jobs by their shares of CPUs and nodes, and their time limits."""
+        share: F64 = nodes / (request_s / 60.0) if self.size_by_time else (cpus + nodes) / 2
         return 1.0 - share if self.favor_small else share
 
     def ranked(self, partitions: str) -> Partition:
@@ -304,8 +319,8 @@ class MultifactorRanking:
         #: by job number: the node that its GPU time is charged to; -1: not seen yet
         self.owner: I64 = np.zeros(0, np.int64)
         self.tier: I64 = np.zeros(0, np.int64)
-        #: by job number: priority of its partition and QOS, `site_factor`, `nice`
-        self.known: F64 = np.zeros((4, 0))
+        #: by job number: priority of its partition and QOS, `site_factor`, `nice`, CPUs, and the GPUs of its partition
+        self.known: F64 = np.zeros((6, 0))
         #: jobs of the last decision and their GPUs, asked for
         self.last: dict[int, int] = {}
 
@@ -323,9 +338,9 @@ class MultifactorRanking:
     def factors(self, view: View) -> Factors:
         """The factors of the jobs of a view, as of now."""
         order, jobs = self.order, view.job
-        partition, qos, site, nice = self.known[:, jobs]
+        partition, qos, site, nice, cpus, in_partition = self.known[:, jobs]
         share = view.gpus / view.total
-        nodes = share if view.reach is None else view.reach.count[jobs] / len(view.node_gpus)
+        nodes = share if view.reach is None else view.reach.count[jobs] / (order.nodes or len(view.node_gpus))
         fair = np.zeros(len(self.tree))
         if order.weights.fairshare:
             gpu_s = self.usage.gpu_s
@@ -339,10 +354,10 @@ class MultifactorRanking:
         return Factors(
             age=np.minimum((view.now_s - view.submit_s) / order.max_age_s, 1.0),
             fairshare=fair[self.owner[jobs]],
-            job_size=order.size(share, nodes),
+            job_size=order.size(order.share_of_cpus(share, cpus), nodes, view.requested_s),
             partition=partition / most_partition,
             qos=qos / most_qos,
-            tres_gpu=share,
+            tres_gpu=view.gpus / in_partition,
             site=site,
             nice=nice,
         )
@@ -354,7 +369,7 @@ class MultifactorRanking:
         if (more := count - len(self.owner)) > 0:
             self.owner = np.concatenate((self.owner, np.full(more, -1, np.int64)))
             self.tier = np.concatenate((self.tier, np.zeros(more, np.int64)))
-            self.known = np.concatenate((self.known, np.zeros((4, more))), axis=1)
+            self.known = np.concatenate((self.known, np.zeros((6, more))), axis=1)
         labels = view.labels
         for job in view.job[self.owner[view.job] < 0].tolist():
             account, partition, qos = _texts(labels, job)
@@ -362,8 +377,9 @@ class MultifactorRanking:
             ranked = order.ranked(partition)
             self.tier[job] = ranked.tier
             self.known[0, job], self.known[1, job] = ranked.priority, order.qos.get(qos, 0)
+            self.known[5, job] = _gpus_in_partition(view, job)
             if labels is not None:
-                self.known[2:, job] = labels.site_factor[job], labels.nice[job]
+                self.known[2:5, job] = labels.site_factor[job], labels.nice[job], labels.cpus[job]
         if (more := len(self.tree) - len(self.usage.gpu_s)) > 0:
             self.usage.gpu_s = np.concatenate((self.usage.gpu_s, np.zeros(more)))
 
@@ -378,6 +394,15 @@ class MultifactorRanking:
                 gpus[self.owner[job]] += asked
         self.usage.charge(view.now_s, gpus)
         self.last = there
+
+
+def _gpus_in_partition(view: View, job: int) -> int:
+    """The GPUs of a job's partition, of several the one with fewest."""
+    if view.entries is None:
+        return view.total
+    reach = view.entries.reach
+    lines = reach.line[slice(*view.entries.first[job : job + 2])]
+    return max(1, int((reach.lines[lines] @ view.node_gpus).min()))
 
 
 def _texts(labels: JobLabels | None, job: int) -> tuple[str, str, str]:
