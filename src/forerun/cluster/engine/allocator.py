@@ -125,6 +125,11 @@ class AllocatorRules(ObservingRules[float]):
         self.unplaced: I64 = np.zeros(count, np.int64)
         self.now_s = 0.0
         self.coming_s = float(self.state.f[ak.SUBMIT, 0])
+        leaves_s = setting.jobs.leaves_s
+        #: jobs that leave if they have not started, the next one last
+        self.leaving: list[int] = np.argsort(-leaves_s, kind="stable")[
+            np.count_nonzero(leaves_s == NEVER_S) :
+        ].tolist()
         self.wake_s = math.inf
         self.idle_rounds = 0
         self.stuck_rounds = 0
@@ -165,7 +170,7 @@ class AllocatorRules(ObservingRules[float]):
                 f"them did any work; {int(self.state.meta[ak.ACTIVE])} jobs are unfinished"
             )
             return None
-        if not running and math.isinf(self.coming_s):
+        if not running and math.isinf(min(self.coming_s, self._next_leaves_s())):
             self.idle_rounds += 1
             if (not self.policy.round_s and math.isinf(self.wake_s)) or self.idle_rounds > MOST_IDLE_ROUNDS:
                 self._starved()
@@ -177,10 +182,16 @@ class AllocatorRules(ObservingRules[float]):
     def _next_decision_s(self) -> float:
         """The next arrival, end or wake-up, or the round after it; infinite if there is none."""
         if not (step := self.policy.round_s):
-            return min(self.coming_s, self.wake_s)
+            return min(self.coming_s, self.wake_s, self._next_leaves_s())
         waiting = int(self.state.meta[ak.ACTIVE]) > 0
         after = self.now_s + step if waiting else self.coming_s
         return step * math.ceil(after / step - 1e-9) if after < math.inf else after
+
+    def _next_leaves_s(self) -> float:
+        """When the next job leaves that has not started; infinite: none does."""
+        while self.leaving and self.state.i[ak.STARTS, self.leaving[-1]]:
+            self.leaving.pop()
+        return float(self.setting.jobs.leaves_s[self.leaving[-1]]) if self.leaving else math.inf
 
     def close(self) -> None:
         """Let the scheduler end what it has started."""
@@ -307,6 +318,8 @@ class AllocatorRules(ObservingRules[float]):
             self._decided(0)
             self.flush()
         self.now_s = now_s
+        while self._next_leaves_s() <= now_s:
+            self.cancel(self.leaving.pop(), now_s)
         if (seen := self.seen) is not None:
             state, waiting = self.state, self.state.active[: self.state.meta[ak.ACTIVE]]
             # They ended after they were stopped, or were taken back before they came.

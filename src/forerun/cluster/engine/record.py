@@ -73,7 +73,10 @@ class Record:
         self.resumes: I64 = np.zeros(count, np.int64)
         self.restarts: I64 = np.zeros(count, np.int64)
         self.refusals: dict[int, str] = {}
-        self.cancelled: dict[int, float] = {}
+        left = np.flatnonzero(setting.jobs.censored)
+        self.cancelled: dict[int, float] = dict(
+            zip(left.tolist(), setting.jobs.leaves_s[left].tolist(), strict=True)
+        )
         self.seeks_remedies = True
         self.completed: list[int] = []
         self.ended_because = ""

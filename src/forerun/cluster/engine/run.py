@@ -81,7 +81,8 @@ def rules_for(policy: Policy, setting: Setting, record: Record, terms: Terms, se
     if isinstance(policy, Schedule):
         return policy.rules(setting, record)
     assert isinstance(policy, Allocator), policy
-    alone = terms.quota is None and terms.penalty[1:] == (1.0,) and setting.costs is None
+    leave = bool(setting.jobs.censored.any())  # no compiled queue knows of them
+    alone = not leave and terms.quota is None and terms.penalty[1:] == (1.0,) and setting.costs is None
     everywhere = reach_of(setting.jobs, setting.cluster).is_everywhere
     plain = alone and everywhere and terms.placement == "anywhere" and setting.limits is None
     if isinstance(policy, PriorityPolicy) and plain and not policy.backfill and not policy.round_s:

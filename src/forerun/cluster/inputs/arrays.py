@@ -143,6 +143,8 @@ class Jobs(Columns):
     written_deadline_s : the deadline in the file, also for best-effort jobs, whose `deadline_s` is none.
     requested_s : the time limit that it asked for; NO_REQUEST_S: none (default: none for all).
     labels : account, partition, QOS and the like (default: the log has none).
+    leaves_s : when it leaves the queue if it has not started; NEVER_S: never (default for all). How long such a job would
+        run is not known: where it starts it leaves at once, after a `duration_s` of a second, and no figure counts it.
     """
 
     file_row: I64
@@ -160,10 +162,12 @@ class Jobs(Columns):
     written_deadline_s: I64
     requested_s: I64 = field(default_factory=lambda: _UNFILLED)
     labels: JobLabels | None = None
+    leaves_s: I64 = field(default_factory=lambda: _UNFILLED)
 
     def __post_init__(self) -> None:
-        if self.requested_s is _UNFILLED:
-            object.__setattr__(self, "requested_s", np.full(len(self.id), NO_REQUEST_S, np.int64))
+        for name, nothing in (("requested_s", NO_REQUEST_S), ("leaves_s", NEVER_S)):
+            if getattr(self, name) is _UNFILLED:
+                object.__setattr__(self, name, np.full(len(self.id), nothing, np.int64))
 
     @classmethod
     def of(
@@ -182,6 +186,7 @@ class Jobs(Columns):
         user: Sequence[str] = (),
         requested_s: npt.ArrayLike = NO_REQUEST_S,
         labels: JobLabels | None = None,
+        leaves_s: npt.ArrayLike = NEVER_S,
     ) -> Jobs:
         """Jobs in the order of a file, of whose columns only three must be known.
 
@@ -192,9 +197,9 @@ class Jobs(Columns):
         id : default: the numbers from 0.
         """
         count = np.size(submit_s)
-        given = (submit_s, gpus, duration_s, iterations, kind, batch, deadline_s, requested_s)
+        given = (submit_s, gpus, duration_s, iterations, kind, batch, deadline_s, requested_s, leaves_s)
         whole = [np.broadcast_to(np.asarray(values, np.int64), count).copy() for values in given]
-        submitted, asked, seconds, steps, row, samples, written, limit = whole
+        submitted, asked, seconds, steps, row, samples, written, limit, leaves = whole
         due = np.where(np.asarray(best_effort, np.bool_), NO_DEADLINE_S, written)
         return cls(
             file_row=np.arange(count),
@@ -212,6 +217,7 @@ class Jobs(Columns):
             written_deadline_s=written,
             requested_s=limit,
             labels=labels,
+            leaves_s=leaves,
         )
 
     def __len__(self) -> int:
@@ -221,6 +227,11 @@ class Jobs(Columns):
     def has_deadline(self) -> BOOL:
         """Which jobs have a deadline."""
         return self.deadline_s < NO_DEADLINE_S
+
+    @property
+    def censored(self) -> BOOL:
+        """Which jobs leave the queue if they have not started."""
+        return self.leaves_s < NEVER_S
 
     @property
     def request_s(self) -> F64:

@@ -54,7 +54,12 @@ def edited(
         deadline_s[row] = written_s[row] = due_s
         best_effort[row] = False
     jobs = replace(
-        jobs, submit_s=submit_s, deadline_s=deadline_s, best_effort=best_effort, written_deadline_s=written_s
+        jobs,
+        submit_s=submit_s,
+        deadline_s=deadline_s,
+        best_effort=best_effort,
+        written_deadline_s=written_s,
+        leaves_s=np.where(jobs.censored, jobs.leaves_s + submit_s - jobs.submit_s, jobs.leaves_s),
     )
     for name, gpus in edit.gpus.items():
         jobs = _asking(jobs, row_of[name], gpus, profile, cluster, keeps)

@@ -12,6 +12,7 @@ import numpy as np
 from forerun.cluster.inputs.arrays import (
     BOOL,
     I64,
+    NEVER_S,
     NO_DEADLINE_S,
     NO_REQUEST_S,
     Cluster,
@@ -25,7 +26,7 @@ from forerun.cluster.scenario import Scenario, TraceSpec
 from forerun.cluster.summary.past import FAILED, Past, Recorded, complete
 from forerun.cluster.summary.spans import Spans
 from forerun.cluster.traces.generate import generate
-from forerun.cluster.traces.job_logs import JobReader, demand
+from forerun.cluster.traces.job_logs import JobReader, demand, left_unstarted
 from forerun.cluster.traces.published import from_log, published
 from forerun.cluster.traces.resample import resampled
 from forerun.core.errors import Problem, ScenarioError, TraceError
@@ -135,6 +136,7 @@ def table_of_log(log: Trace, source: str, repairs: RepairLog) -> JobTable:
             user=users if any(users) else vcs,
             requested_s=limit_s,
             labels=labels_of(columns, vcs),
+            leaves_s=_leaves_s(log, count),
         ),
         vc=vcs,
         priority=tuple(log["priority"].tolist()) if "priority" in log else (),
@@ -144,6 +146,15 @@ def table_of_log(log: Trace, source: str, repairs: RepairLog) -> JobTable:
         origin_s=_calendar_origin_s(log),
         recorded=_recorded(log, whole),
     )
+
+
+def _leaves_s(log: Trace, count: int) -> I64:
+    """When jobs that never ran left the queue."""
+    if "end_s" not in log:
+        return np.full(count, NEVER_S, np.int64)
+    start_s, end_s = (np.asarray(log[name], np.float64) for name in ("start_s", "end_s"))
+    left = left_unstarted(log["state"].tolist(), start_s, end_s) & np.isfinite(end_s)
+    return np.where(left, np.ceil(np.where(left, end_s, 0.0)), NEVER_S).astype(np.int64)
 
 
 def _recorded(log: Trace, gpus: I64) -> Recorded | None:

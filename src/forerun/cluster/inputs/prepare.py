@@ -206,6 +206,10 @@ def _with_jobs(world: _World) -> _World:
         extrapolate = world.scenario.profile[0].extrapolate
         profiles = tuple(filled(each, counts, extrapolate=extrapolate) for each in profiles)
     jobs = jobs_of(world.table, profiles[0] if profiles else None, world.repairs)
+    if isinstance(world.policy, Schedule) and jobs.censored.any():
+        left = f"left out: {int(jobs.censored.sum())} jobs cancelled while pending, as its published rules know none"
+        world = world.noting("work", (left,))
+        jobs = jobs.take(np.flatnonzero(~jobs.censored))
     return replace(world, profiles=profiles, jobs=jobs)
 
 

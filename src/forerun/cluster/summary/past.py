@@ -30,6 +30,8 @@ PARTITION_OFF: Final = 0.5
 PARTITION_SHARE: Final = 0.05
 #: the row of a comparison that is about all jobs
 ALL: Final = "all jobs"
+#: why jobs are not scored that left the queue before they ran
+_LEFT: Final = "cancelled while pending"
 #: a gap that explains less of the recorded waiting is not named
 _NAMED: Final = 0.05
 #: jobs that are looked at for what overtook them
@@ -307,7 +309,8 @@ def judged(jobs: Jobs, recorded: Recorded, simulated_s: F64, known: Known) -> Ju
     submit_s = jobs.submit_s.astype(np.float64)
     queue = _Queue(jobs, recorded.jobs)
     started, later = np.isfinite(queue.start_s), submit_s >= recorded.from_s
-    over = np.ones(len(jobs), np.bool_)  # others count apart already
+    left = jobs.censored
+    over = ~left  # others count apart already
     if recorded.jobs.unfinished is not None:
         over &= ~recorded.jobs.unfinished
     started &= over
@@ -320,6 +323,7 @@ def judged(jobs: Jobs, recorded: Recorded, simulated_s: F64, known: Known) -> Ju
     }
     scored = over & ~np.logical_or.reduce(list(out.values()))
     counts = {**recorded.apart, **{why: int(those.sum()) for why, those in out.items()}}
+    counts[_LEFT] = counts.get(_LEFT, 0) + int(left.sum())
     rows = besides(submit_s, queue.start_s, simulated_s, scored, queue.partition)
     gap = ""
     if rows and not reproduces(rows):

@@ -151,7 +151,7 @@ def summary_of(record: Record, waits: Waits, ledger: Ledger) -> tuple[dict[str, 
         "jobs_with_deadline": with_deadline,
         "finished_jobs": int(np.count_nonzero(ended)),
         "refused_jobs": int(np.count_nonzero(record.admitted == 0)),
-        "unfinished_jobs": int(np.count_nonzero(~ended & (record.admitted != 0))),
+        "unfinished_jobs": int(np.count_nonzero(~ended & (record.admitted != 0) & ~jobs.censored)),
         "accepted_reference": int(record.accepted),
         "declined_reference": record.declined_count,
         "makespan_s": float(record.end_s.max() - start) if ended.any() else 0.0,
@@ -160,8 +160,10 @@ def summary_of(record: Record, waits: Waits, ledger: Ledger) -> tuple[dict[str, 
         "events": len(times),
         "preemptions": int(record.preempts.sum()),
     }
+    if jobs.censored.any():
+        summary["cancelled_jobs"] = int(np.count_nonzero(jobs.censored))
     intervals: dict[str, Interval] = {}
-    if (started := record.first_start_s >= 0).any():
+    if (started := (record.first_start_s >= 0) & ~jobs.censored).any():
         summary |= wait_figures((record.first_start_s - jobs.submit_s)[started])
     if with_deadline:
         summary |= {
@@ -185,7 +187,8 @@ def summary_of(record: Record, waits: Waits, ledger: Ledger) -> tuple[dict[str, 
             max(0.0, mean - half), mean + half, 0.95, "normal, over the jobs of this trace"
         )
     for name, waited_s in waits.by_cause().items():
-        summary[f"wait_{name}_mean_s"] = float(waited_s.mean()) if len(jobs) else 0.0
+        counted_s = waited_s[~jobs.censored]
+        summary[f"wait_{name}_mean_s"] = float(counted_s.mean()) if len(counted_s) else 0.0
     summary |= {f"gpu_time_{_key(name)}_share": share for name, share in ledger.shares().items()}
     whole = last - start
     summary["efficiency_mean"] = float((efficiency * spans).sum() / whole) if whole > 0 else 0.0

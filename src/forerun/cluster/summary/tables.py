@@ -124,7 +124,7 @@ def jobs_table(record: Record, stretches: Stretches, waits: Waits, submitted: Se
         admitted=record.admitted != 0,
         first_start_s=first_s,
         end_s=np.where(ended, record.end_s, np.nan),
-        wait_s=first_s - jobs.submit_s,
+        wait_s=np.where(jobs.censored, np.nan, first_s - jobs.submit_s),
         slowdown=np.maximum(jct_s / np.maximum(waits.running, SHORT_S), 1.0),
         met=ended & (~has_deadline | (record.end_s <= jobs.deadline_s)),
         met_reference=record.met_reference,

@@ -82,6 +82,10 @@ def waits_of(record: Record, stretches: Stretches, decided: Decided = BY_COUNT, 
     judged = np.fmax(record.judged_s, submit)
     judged = np.where(np.isnan(judged), submit, judged)
     end = np.where(record.end_s >= 0, record.end_s, np.where(record.admitted == 0, judged, horizon))
+    started = record.first_start_s >= 0
+    for gone, left_s in record.cancelled.items():
+        end[gone] = record.first_start_s[gone] + jobs.duration_s[gone] if started[gone] else left_s
+    end = np.minimum(end, horizon)
     end = np.maximum(end, submit)
     judged = np.minimum(judged, end)
     row, low, high = stretches.row, stretches.from_s, np.minimum(stretches.to_s, end[stretches.row])

@@ -137,11 +137,13 @@ class JobReader(TraceReader, frozen=True, kw_only=True):
 
     clock: what its times count from, for the provenance. same_id: what becomes of a run with an id seen before: `drop`
     it, or `suffix`, name it `id#2`. unfinished: whether jobs that still run or wait stay, with how long they have run, and
-    no end (default: no). recorded: the log's durations count time worked, and are taken where they differ from
+    no end (default: no). cancelled: whether jobs that left the queue before they ran stay, without a start; their end is
+    when they left (default: no). recorded: the log's durations count time worked, and are taken where they differ from
     end less start.
     """
 
     unfinished: bool = False
+    cancelled: bool = False
 
     makes = "jobs"
     clock: ClassVar[str] = ""
@@ -189,6 +191,8 @@ class JobReader(TraceReader, frozen=True, kw_only=True):
         rows.drop(np.isnan(rows["gpus"]), "job with unknown GPUs dropped")
         if not self.keeps_cpu_jobs():
             rows.drop(rows["gpus"] == 0, "job without GPUs dropped")
+        if self.cancelled:
+            _settle_cancelled(rows)
         apart = _apart(rows)
         if self.unfinished:
             _settle_unfinished(rows)
@@ -232,9 +236,21 @@ def left_unstarted(state: Iterable[str], start_s: Array, end_s: Array) -> Array:
     return unstarted
 
 
+def _settle_cancelled(rows: Rows) -> None:
+    """Jobs that were in the queue and left it before they ran have no start, and a duration of a second."""
+    came_s = rows["submit_s"]
+    if "eligible_s" in rows and np.isfinite(rows["eligible_s"]).any():
+        came_s = np.maximum(came_s, rows["eligible_s"])
+    left = left_unstarted(rows["state"].tolist(), rows["start_s"], rows["end_s"]) & (rows["end_s"] > came_s)
+    rows.note(left, "job cancelled while pending: it leaves the queue when it did; not scored")
+    rows["start_s"] = np.where(left, np.nan, rows["start_s"])
+    rows["duration_s"] = np.where(left, 1.0, rows["duration_s"])
+
+
 def _apart(rows: Rows) -> dict[str, int]:
     """Jobs that cannot be simulated, as how long they run is not known, by why."""
     pending = left_unstarted(rows["state"].tolist(), rows["start_s"], rows["end_s"])
+    pending &= ~(rows["duration_s"] > 0)
     open_ended = ~pending & np.isnan(rows["end_s"]) & np.isnan(rows["duration_s"])
     counts = {"cancelled while pending": int(pending.sum()), "not ended": int(open_ended.sum())}
     return {why: count for why, count in counts.items() if count}
