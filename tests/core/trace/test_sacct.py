@@ -88,6 +88,17 @@ def test_a_requeued_job_keeps_both_runs(tmp_path: Path) -> None:
     assert trace["job_id"].tolist() == ["5", "5#2"]
     assert trace["duration_s"].tolist() == [600, 3600]
     assert trace["state"].tolist() == ["REQUEUED", "CANCELLED"]
+    assert rules == ["run of a requeued job: it comes after the end of the one before"]
+    assert trace["after"].tolist() == ["", "5"]
+    assert trace["after_delay_s"].tolist()[1] == 0
+    assert trace["attempt"].tolist() == [1, 2]
+
+
+def test_a_number_that_is_used_again_months_later_is_another_job(tmp_path: Path) -> None:
+    trace, rules = read(tmp_path, row("5"), row("5", submit="2025-01-01T00:00:00", start="2025-01-01T00:20:00",
+                                                end="2025-01-01T01:20:00"))  # fmt: skip
+    assert trace["job_id"].tolist() == ["5", "5#2"]
+    assert "after" not in trace
     assert rules == ["job id used again, kept as a run of its own"]
 
 

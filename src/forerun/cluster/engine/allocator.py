@@ -124,7 +124,8 @@ class AllocatorRules(ObservingRules[float]):
             self._require_places()
         self.unplaced: I64 = np.zeros(count, np.int64)
         self.now_s = 0.0
-        self.coming_s = float(self.state.f[ak.SUBMIT, 0])
+        self.coming_s = float(self.state.f[ak.SUBMIT, 0])  # nobody comes after the first one's end before it
+        record.moved_s[self.state.f[ak.DELAY] >= 0] = np.inf
         leaves_s = setting.jobs.leaves_s
         #: jobs that leave if they have not started, the next one last
         self.leaving: list[int] = np.argsort(-leaves_s, kind="stable")[
@@ -240,8 +241,15 @@ class AllocatorRules(ObservingRules[float]):
         state, view, count = self.state, self.view, len(setting.jobs)
         f, i = longer(state.f, count), longer(state.i, count)
         f[ak.SUBMIT, state.f.shape[1] :] = np.inf
+        f[ak.DELAY, state.f.shape[1] :] = -1.0
+        i[[ak.FOLLOWER, ak.SIBLING], state.i.shape[1] :] = -1
         self.state = state._replace(
-            f=f, i=i, active=longer(state.active, count), end_at=longer(state.end_at, count)
+            f=f,
+            i=i,
+            active=longer(state.active, count),
+            coming=longer(state.coming, count),
+            coming_s=longer(state.coming_s, count),
+            end_at=longer(state.end_at, count),
         )
         view.float_columns, view.int_columns = (
             longer(view.float_columns, count),
@@ -265,8 +273,7 @@ class AllocatorRules(ObservingRules[float]):
         if self.state.i[ak.STATE, row] == ak.HOLDING:
             self.ended(row, now_s)
         elif self.state.i[ak.STATE, row] != ak.DONE:
-            self.state.i[ak.STATE, row] = ak.DONE
-            self.state.meta[ak.ENDED] += 1
+            ak.leave(self.state, row, now_s)
             self.wake_s = min(self.wake_s, max(now_s, self.now_s))
 
     def resize(self, setting: Setting, up: BOOL, lost: Sequence[int], now_s: float) -> None:
@@ -352,6 +359,10 @@ class AllocatorRules(ObservingRules[float]):
         jobs = self.setting.jobs
         view.ids, view.users, view.labels = jobs.id, jobs.user, jobs.labels
         view.count = ak.gather(state, float(now_s), view.float_columns, view.int_columns)
+        came = view.job[self.record.admitted[view.job] < 0]
+        self.record.admitted[came] = 1
+        moved = came[state.f[ak.DELAY, came] >= 0]
+        self.record.moved_s[moved] = state.f[ak.SUBMIT, moved]
         view.free = int(state.type_free.sum())
         if self.setting.maintenance:
             windows = self.setting.maintenance
@@ -420,8 +431,8 @@ class AllocatorRules(ObservingRules[float]):
             raise self._wrong(
                 int(at), "was refused, but has GPUs or had some; only a job that never ran can be refused"
             )
-        state.i[ak.STATE, row] = ak.DONE
-        state.meta[ak.ENDED] += 1
+        ak.leave(state, row, now_s)
+        self.coming_s = min(self.coming_s, ak.next_arrival_s(state))
         self.record.refuse(row, why, now_s)
 
     def _next_mark_s(self, now_s: float) -> float:
@@ -662,8 +673,6 @@ class AllocatorRules(ObservingRules[float]):
         """Hand changes of GPUs to the record, as events, and jobs that ended; a decision without change is no event."""
         state, record = self.state, self.record
         undrawn, self.undrawn = self.undrawn, []
-        admitted = record.admitted[: state.meta[ak.ARRIVED]]
-        admitted[admitted < 0] = 1
         count = int(state.meta[ak.LOGGED])
         if not count:
             return
@@ -762,6 +771,14 @@ def build_state(
     i[ak.ROW] = np.arange(count)
     i[ak.WANT] = jobs.gpus
     i[ak.KIND] = np.where(scale > 0, jobs.kind, -1)
+    before = jobs.predecessor()
+    f[ak.DELAY] = -1.0
+    i[[ak.FOLLOWER, ak.SIBLING]] = -1
+    for row in np.flatnonzero(before >= 0)[::-1].tolist():
+        assert jobs.labels is not None
+        f[ak.DELAY, row] = jobs.labels.after_delay_s[row]
+        i[ak.SIBLING, row] = i[ak.FOLLOWER, before[row]]
+        i[ak.FOLLOWER, before[row]] = row
     users = {name: number for number, name in enumerate(dict.fromkeys(jobs.user))}
     i[ak.USER] = [users[name] for name in jobs.user]
     i[ak.EFFORT] = jobs.best_effort
@@ -773,6 +790,8 @@ def build_state(
         f=f,
         i=i,
         active=np.zeros(count, np.int64),
+        coming=np.zeros(count, np.int64),
+        coming_s=np.zeros(count),
         end_order=np.zeros(total + 1, np.int64),
         end_key=np.zeros(total + 1),
         end_at=np.full(count, -1, np.int64),

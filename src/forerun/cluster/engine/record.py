@@ -23,6 +23,7 @@ class Record:
     Attributes
     ----------
     admitted : 1, 0 (refused), -1 (not decided).
+    moved_s : when each came, of jobs that come after the end of others; infinite: it did not; nan: at its submission.
     first_start_s, start_s : first and last time at which the job got its first GPUs.
     end_s, logged_s : its end, and when the schedule noticed it.
     real_end_s : the end by ElasticFlow's plan (nan: no plan).
@@ -51,6 +52,7 @@ class Record:
         count = len(setting.jobs)
         self.setting = setting
         self.admitted: I8 = np.full(count, -1, np.int8)
+        self.moved_s: F64 = np.full(count, np.nan)
         self.first_start_s: F64 = np.full(count, -1.0)
         self.start_s: F64 = np.full(count, -1.0)
         self.end_s: F64 = np.full(count, -1.0)
@@ -99,6 +101,13 @@ class Record:
     def cancel(self, row: int, now_s: float) -> None:
         """A job was taken back: whatever ends it afterwards is no end of its work."""
         self.cancelled.setdefault(row, now_s)
+
+    @property
+    def came_s(self) -> I64 | F64:
+        """When each job came: at its submission, or a while after the end of the job before it; infinite: it did not."""
+        submit_s = self.setting.jobs.submit_s
+        moved = ~np.isnan(self.moved_s)
+        return np.where(moved, self.moved_s, submit_s) if moved.any() else submit_s
 
     @property
     def declined_count(self) -> int:

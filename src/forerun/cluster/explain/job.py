@@ -94,7 +94,7 @@ class ClusterJobExplainer:
         if isinstance(inputs.past, Recorded) and math.isfinite(
             start_s := float(inputs.past.jobs.start_s[row])
         ):
-            wait_s = max(start_s - float(jobs["submit_s"][row]), 0.0)
+            wait_s = max(start_s - float(inputs.setting.jobs.submit_s[row]), 0.0)
             life = sorted((*told.moments, Moment(start_s, "in the log: started")), key=lambda one: one.at_s)
             recorded = causes_of_log(inputs.setting, inputs.past, inputs.known, focus=row).stretches
             why = f"{told.why}; in the log it waited {duration(wait_s)}"
@@ -135,9 +135,9 @@ class _Telling:
         size = record.setting.cluster.node_gpus()
         self.stretches, self.total = within(stretches, seats, size, self.all_waits.causes.reach)
         self.own = np.flatnonzero(self.stretches.row == row)
-        came_s = self.jobs.submit_s.astype(np.float64)
-        self.occupancy = Occupancy(self.stretches, self.total, self.jobs.id, came_s, row)
-        self.submit_s = float(self.jobs.submit_s[row])
+        self.came_s = record.came_s.astype(np.float64)
+        self.occupancy = Occupancy(self.stretches, self.total, self.jobs.id, self.came_s, row)
+        self.submit_s = float(self.came_s[row])
         judged_s = float(record.judged_s[row])
         judged_s = self.submit_s if math.isnan(judged_s) else max(judged_s, self.submit_s)
         if record.end_s[row] >= 0:

@@ -68,6 +68,10 @@ class JobLabels(Columns):
     exclusive : whether it takes its nodes whole.
     array : its array, as `4%2`, if so many of its tasks may run at once; empty: any number.
     cpus, memory_bytes : that it asks for on all its nodes together; 0: not recorded.
+    after : the job before it in the log after whose end it comes, in place of its submission; empty: none. So do restarts
+        of a job that lost its GPUs.
+    after_delay_s : how long after that end it comes.
+    attempt : which run of its job it is, from 1 (0: not recorded); a later one does again what the one before it lost.
     """
 
     account: tuple[str, ...]
@@ -82,6 +86,9 @@ class JobLabels(Columns):
     array: tuple[str, ...]
     cpus: I64
     memory_bytes: I64
+    after: tuple[str, ...]
+    after_delay_s: I64
+    attempt: I64
 
     @classmethod
     def of(
@@ -100,6 +107,9 @@ class JobLabels(Columns):
         array: Sequence[str] = (),
         cpus: npt.ArrayLike = 0,
         memory_bytes: npt.ArrayLike = 0,
+        after: Sequence[str] = (),
+        after_delay_s: npt.ArrayLike = 0,
+        attempt: npt.ArrayLike = 0,
     ) -> JobLabels:
         """Labels of `count` jobs; what is left out is not recorded, or 0."""
 
@@ -120,6 +130,9 @@ class JobLabels(Columns):
             tuple(array or none),
             column(cpus, np.int64),
             column(memory_bytes, np.int64),
+            tuple(after or none),
+            column(after_delay_s, np.int64),
+            column(attempt, np.int64),
         )
 
 
@@ -237,6 +250,17 @@ class Jobs(Columns):
     def request_s(self) -> F64:
         """The requested times as float64[jobs], infinite where there is none."""
         return np.where(self.requested_s < NO_REQUEST_S, self.requested_s, np.inf)
+
+    def predecessor(self) -> I64:
+        """The row of the job after whose end each comes; -1: it comes at its submission, as where that job is not here."""
+        row: I64 = np.full(len(self), -1, np.int64)
+        if self.labels is None or not any(self.labels.after):
+            return row
+        known: dict[str, int] = {}  # of jobs before it only, so that nobody waits for himself
+        for at, (name, after) in enumerate(zip(self.id, self.labels.after, strict=True)):
+            row[at] = known.get(after, -1) if after else -1
+            known[str(name)] = at
+        return row
 
     def followed_by(self, others: Jobs) -> Jobs:
         """These jobs, then the others."""

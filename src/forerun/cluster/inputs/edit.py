@@ -49,6 +49,12 @@ def edited(
     written_s = jobs.written_deadline_s.copy()
     for name, at_s in edit.submit_s.items():
         submit_s[row_of[name]] = at_s
+    if jobs.labels is not None and any(jobs.labels.after):
+        after = tuple(
+            "" if str(name) in edit.submit_s else one
+            for name, one in zip(jobs.id, jobs.labels.after, strict=True)
+        )
+        jobs = replace(jobs, labels=replace(jobs.labels, after=after))
     for name, due_s in edit.deadline_s.items():
         row = row_of[name]
         deadline_s[row] = written_s[row] = due_s

@@ -859,6 +859,7 @@ def _ignored(scenario: Scenario, setting: Setting) -> list[str]:
         "placement": scenario.placement != "anywhere",
         "multi_node_penalty": scenario.multi_node_penalty != (1.0,),
         "costs": bool(costs.restart_s or costs.grow_s or costs.shrink_s) and setting.costs is None,
+        "ends after which jobs come": bool((setting.jobs.predecessor() >= 0).any()),
     }
     given = [key for key, there in asked.items() if there]
     notes = []

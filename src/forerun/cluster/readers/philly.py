@@ -99,7 +99,15 @@ class Philly(JobReader, tag="philly", frozen=True, kw_only=True):
             for k, run in enumerate(whole):
                 asked_s = submit_s if k == 0 else whole[k - 1].end_s
                 run_id = name if k == 0 else f"{name}#{k + 1}"
-                yield {**about, "job_id": run_id, "submit_s": asked_s, **run._asdict()}
+                again = {"after": f"{name}#{k}" if k > 1 else name, "after_delay_s": 0.0} if k else {}
+                yield {
+                    **about,
+                    "job_id": run_id,
+                    "submit_s": asked_s,
+                    "attempt": k + 1.0,
+                    **again,
+                    **run._asdict(),
+                }
 
 
 def _listed(value: Any, name: str) -> list[Any]:

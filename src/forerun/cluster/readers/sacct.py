@@ -29,7 +29,7 @@ from forerun.core.trace.table import Trace
 #: the command whose output this reader wants; its last column may hold anything, so `|` in job names is harmless, and UTC
 #: has no hour that a change of daylight saving time repeats or leaves out
 SACCT_COMMAND: Final = (
-    "TZ=UTC sacct --parsable2 -a -X --format=JobID,User,Partition,Submit,Start,End,State,ElapsedRaw,AllocTRES,ReqTRES,"
+    "TZ=UTC sacct --parsable2 -a -D -X --format=JobID,User,Partition,Submit,Start,End,State,ElapsedRaw,AllocTRES,ReqTRES,"
     "Timelimit,Account,QOS,Eligible,NNodes,NodeList,Reason,Priority,Reservation,JobName"
 )
 _NEEDED: Final = ("JobID", "Submit", "State")
@@ -120,7 +120,7 @@ def tres_of(text: str) -> Tres:
 
 
 class _Slurm(JobReader, frozen=True, kw_only=True):
-    """What both outputs of `sacct` share. A requeued job (same id twice) keeps each run."""
+    """What both outputs of `sacct` share. A requeued job (same id twice) keeps each run, one after the end of the other."""
 
     cpu_jobs: bool = False
 
@@ -177,7 +177,7 @@ class Sacct(_Slurm, tag="sacct", frozen=True, kw_only=True):
     `SACCT_COMMAND`.
 
     Job steps are dropped, and array ranges still pending where jobs that wait are; the components of a heterogeneous job
-    (`123+0`, `123+1`) are one job, `Unknown` times count as missing, a requeued job (same id twice) keeps each run,
+    (`123+0`, `123+1`) are one job, `Unknown` times count as missing, a requeued job (same id twice, with -D) keeps each run,
     `CANCELLED by uid` becomes CANCELLED. Times without a zone are those of one clock: timezone names its place, such as
     `Europe/Berlin` (default: as written, which the hours that daylight saving time repeats or leaves out make wrong).
 
@@ -507,7 +507,7 @@ class SacctJson(_Slurm, tag="sacct_json", frozen=True, kw_only=True):
     `tres.allocated`, else `tres.requested`. The rules are those of the text format.
     """
 
-    about = "Slurm accounting, JSON: sacct -a -X --json"
+    about = "Slurm accounting, JSON: sacct -a -D -X --json"
     clock = "UTC"
 
     @classmethod

@@ -39,7 +39,11 @@ def history_of(outcome: Outcome) -> tuple[dict[str, Any], str]:
     past = inputs.past
     if not isinstance(past, Recorded):
         return {}, (past and f"not compared, {past}") or ""
-    start_s = np.where(record.first_start_s >= 0, record.first_start_s, np.nan)
+    # who came at another instant than in the log is judged by how long he waited from then on
+    later_s = record.setting.jobs.submit_s - record.came_s
+    start_s: F64 = np.where(record.first_start_s >= 0, record.first_start_s + later_s, np.nan).astype(
+        np.float64
+    )
     found = judged(record.setting.jobs, past, start_s, inputs.known)
     apart = ", ".join(f"{count:,} {why}" for why, count in found.apart.items())
     if not found.rows:

@@ -26,7 +26,7 @@ from forerun.cluster.summary.operators import (
 )
 from forerun.cluster.summary.refusals import because, refusals, sentences
 from forerun.cluster.summary.spans import Stretches
-from forerun.cluster.summary.tables import allocations_table, events_table, jobs_table
+from forerun.cluster.summary.tables import allocations_table, came_or_submitted_s, events_table, jobs_table
 from forerun.cluster.summary.uncounted import uncounted
 from forerun.cluster.summary.waits import (
     Waits,
@@ -90,7 +90,7 @@ def summarize(outcome: Outcome) -> Result:
         notes = (*notes, _overrun_note(record))
     if record.ended_because:
         notes = (*notes, record.ended_because)
-    submitted = calendar(record.setting.jobs.submit_s, outcome.inputs)
+    submitted = calendar(np.rint(came_or_submitted_s(record)).astype(np.int64), outcome.inputs)
     result = Result(
         scenario=scenario,
         summary=summary,
@@ -139,7 +139,8 @@ def summary_of(record: Record, waits: Waits, ledger: Ledger) -> tuple[dict[str, 
     jobs = record.setting.jobs
     has_deadline = jobs.has_deadline
     ended = record.end_s >= 0
-    jct = (record.end_s - jobs.submit_s)[ended]
+    came_s = record.came_s
+    jct = (record.end_s - came_s)[ended]
     with_deadline = int(np.count_nonzero(has_deadline))
     met = int(np.count_nonzero(has_deadline & ended & (record.end_s <= jobs.deadline_s)))
     by_rule = int(np.count_nonzero(has_deadline & record.met_reference))
@@ -164,7 +165,7 @@ def summary_of(record: Record, waits: Waits, ledger: Ledger) -> tuple[dict[str, 
         summary["cancelled_jobs"] = int(np.count_nonzero(jobs.censored))
     intervals: dict[str, Interval] = {}
     if (started := (record.first_start_s >= 0) & ~jobs.censored).any():
-        summary |= wait_figures((record.first_start_s - jobs.submit_s)[started])
+        summary |= wait_figures((record.first_start_s - came_s)[started])
     if with_deadline:
         summary |= {
             "deadlines_met": met,

@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 
 from forerun.cluster.engine.record import Record
-from forerun.cluster.inputs.arrays import I64, JobLabels
+from forerun.cluster.inputs.arrays import F64, I64, JobLabels
 from forerun.cluster.summary.causes import CAUSES
 from forerun.cluster.summary.spans import Stretches
 from forerun.cluster.summary.waits import Waits
@@ -29,7 +29,7 @@ JOBS: Final = TableSchema(
         Column("batch", "samples", "global batch"),
         Column("gpus", "GPUs", "requested"),
         Column("gpu_type", "", "of the GPUs that it first ran on; empty: not known"),
-        Column("submit_s", "s", "submission"),
+        Column("submit_s", "s", "submission; of a job after the end of another, when it came"),
         Column("submitted", "", "the same by the calendar of the log; empty: it has none"),
         Column("deadline_s", "s", "deadline, absolute; nan: none"),
         Column("admitted", "", "whether it was taken in"),
@@ -108,7 +108,8 @@ def jobs_table(record: Record, stretches: Stretches, waits: Waits, submitted: Se
     has_deadline, labels = jobs.has_deadline, jobs.labels or JobLabels.of(len(jobs))
     ended = record.end_s >= 0
     first_s = np.where(record.first_start_s >= 0, record.first_start_s, np.nan)
-    jct_s = np.where(ended, record.end_s, np.nan) - jobs.submit_s
+    submitted_s = came_or_submitted_s(record)
+    jct_s = np.where(ended, record.end_s, np.nan) - submitted_s
     return Table.of(
         JOBS,
         job=np.array([str(name) for name in jobs.id], dtype=object),
@@ -118,13 +119,13 @@ def jobs_table(record: Record, stretches: Stretches, waits: Waits, submitted: Se
         batch=jobs.batch,
         gpus=jobs.gpus,
         gpu_type=np.array(_gpu_types(record), dtype=object),
-        submit_s=jobs.submit_s,
+        submit_s=submitted_s,
         submitted=np.array(submitted, dtype=object),
         deadline_s=np.where(has_deadline, jobs.deadline_s.astype(np.float64), np.nan),
         admitted=record.admitted != 0,
         first_start_s=first_s,
         end_s=np.where(ended, record.end_s, np.nan),
-        wait_s=np.where(jobs.censored, np.nan, first_s - jobs.submit_s),
+        wait_s=np.where(jobs.censored, np.nan, first_s - submitted_s),
         slowdown=np.maximum(jct_s / np.maximum(waits.running, SHORT_S), 1.0),
         met=ended & (~has_deadline | (record.end_s <= jobs.deadline_s)),
         met_reference=record.met_reference,
@@ -133,6 +134,16 @@ def jobs_table(record: Record, stretches: Stretches, waits: Waits, submitted: Se
         gpu_s=stretches.gpu_s(len(jobs)),
         preemptions=record.preempts,
         refused_because=np.array([record.refusals.get(row, "") for row in range(len(jobs))], dtype=object),
+    )
+
+
+def came_or_submitted_s(record: Record) -> I64 | F64:
+    """When each job came; its submission in the log, if it did not."""
+    came_s = record.came_s
+    return (
+        came_s
+        if np.isfinite(came_s).all()
+        else np.where(np.isfinite(came_s), came_s, record.setting.jobs.submit_s)
     )
 
 
@@ -186,8 +197,8 @@ def nodes_text(runs: list[tuple[int, int]], node: I64) -> str:
 def events_table(record: Record) -> Table:
     """One row a scheduling event."""
     times, pending, running, free, efficiency = record.events()
-    submit = record.setting.jobs.submit_s
-    taken = np.sort(submit[record.admitted != 0])
+    submit = np.sort(record.came_s)
+    taken = np.sort(record.came_s[record.admitted != 0])
     return Table.of(
         EVENTS,
         time_s=times,

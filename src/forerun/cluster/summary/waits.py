@@ -18,7 +18,7 @@ class Waits:
     """Seconds each job waited, by cause, and the seconds it worked.
 
     They sum to end less submission for ended jobs, and to the time until the refusal for refused ones; the submission is
-    that of the log, before the job was eligible.
+    that of the log, before the job was eligible. A job that comes after the end of another counts from then on.
 
     Parameters
     ----------
@@ -78,7 +78,7 @@ def waits_of(record: Record, stretches: Stretches, decided: Decided = BY_COUNT, 
     jobs = record.setting.jobs
     count = len(jobs)
     _, horizon = horizon_of(record)
-    submit = jobs.submit_s.astype(np.float64)
+    submit: F64 = np.minimum(record.came_s, horizon).astype(np.float64)
     judged = np.fmax(record.judged_s, submit)
     judged = np.where(np.isnan(judged), submit, judged)
     end = np.where(record.end_s >= 0, record.end_s, np.where(record.admitted == 0, judged, horizon))

@@ -68,7 +68,16 @@ MORE_JOB_FIELDS: Final = (
     Field(name="memory_bytes", unit="B", meaning="memory that it asked for, else had; nan: not recorded"),
     Field(name="node_list", kind="text", meaning="names of the nodes that it had, as n[1-3]"),
     Field(name="array", kind="text", meaning="its array, as 4%2, if so many of its tasks may run at once"),
+    Field(name="after", kind="text", meaning="job before it after whose end it comes; empty: none"),
+    Field(name="after_delay_s", unit="s", meaning="how long after that end it comes"),
+    Field(
+        name="attempt", meaning="which run of its job it is, from 1: it does again what the one before lost"
+    ),
 )
+#: states, as Slurm writes them, of runs that are put back into the queue
+_PUT_BACK: Final = ("NODE_FAIL", "BOOT_FAIL", "REQUEUE", "PREEMPTED", "SPECIAL_EXIT")
+#: who comes so soon after the end of a run with his number comes because of it
+_AT_ONCE_S: Final = 60.0
 #: states of jobs that have not ended, in capitals; empty: the log does not say
 RUNNING: Final = ("RUNNING", "SUSPENDED", "STOPPED", "COMPLETING", "CONFIGURING", "RESIZING", "")
 PENDING: Final = ("PENDING", "REQUEUED", "")
@@ -186,7 +195,10 @@ class JobReader(TraceReader, frozen=True, kw_only=True):
         more = [field for field in MORE_JOB_FIELDS if field.name in columns]
         for field in more:
             rows[field.name] = _typed(field, columns[field.name], len(rows))
-        more = [field for field in more if _has_value(field, rows[field.name])]
+        for field in more:
+            if not _has_value(field, rows[field.name]):
+                del rows.columns[field.name]
+        more = [field for field in more if field.name in rows]
         rows.drop(np.isnan(rows["submit_s"]), "job without submission time dropped")
         rows.drop(np.isnan(rows["gpus"]), "job with unknown GPUs dropped")
         if not self.keeps_cpu_jobs():
@@ -205,6 +217,7 @@ class JobReader(TraceReader, frozen=True, kw_only=True):
         rows.note(early, "start before submission, submission moved to the start")
         rows["submit_s"] = np.where(early, rows["start_s"], rows["submit_s"])
         settle_ids(rows, self.same_id)
+        more += [field for field in MORE_JOB_FIELDS if field.name in rows.columns and field not in more]
         if not len(rows):
             raise TraceError.at(source.name, "no usable job is left; " + "; ".join(source.repairs.lines()))
         origin_s = float(rows["submit_s"].min())
@@ -315,20 +328,52 @@ def _settle_duration(rows: Rows, *, recorded: bool) -> None:
 
 
 def settle_ids(rows: Rows, same_id: str) -> None:
-    """Every id once: a later run of the same id is dropped, or becomes `id#2`."""
-    seen: dict[str, int] = {}
-    again = np.zeros(len(rows), np.bool_)
+    """Every id once: a later run of the same id is dropped, or becomes `id#2`, which may be a restart."""
+    runs: dict[str, list[int]] = {}
     ids: list[str] = rows["job_id"].tolist()
     for at, name in enumerate(ids):
-        seen[name] = seen.get(name, 0) + 1
-        if seen[name] > 1:
-            again[at] = True
-            ids[at] = f"{name}#{seen[name]}"
-    if same_id == "suffix":
-        rows.note(again, "job id used again, kept as a run of its own")
-        rows["job_id"] = np.array(ids, TEXT)
-    else:
+        runs.setdefault(name, []).append(at)
+    several = [those for those in runs.values() if len(those) > 1]
+    if same_id != "suffix":
+        again = np.zeros(len(rows), np.bool_)
+        again[[at for those in several for at in those[1:]]] = True
         rows.drop(again, "job id used again, later row dropped")
+    elif several:
+        before = np.full(len(rows), -1)
+        for those in several:
+            those.sort(key=lambda at: (rows["submit_s"][at], np.nan_to_num(rows["start_s"][at], nan=np.inf)))
+            before[those[1:]] = those[:-1]
+            for number, at in enumerate(those[1:], 2):
+                ids[at] += f"#{number}"
+        rows["job_id"] = np.array(ids, TEXT)
+        _settle_restarts(rows, before)
+
+
+def _settle_restarts(rows: Rows, before: NDArray[np.int64]) -> None:
+    """Runs that were put back into the queue come after the end of the run before, with the delay that the log shows.
+
+    Parameters
+    ----------
+    before : the run with the same number before each; -1: none.
+    """
+    submit_s, end_s = rows["submit_s"], np.where(before >= 0, rows["end_s"][before], np.nan)
+    put_back = np.array([text.startswith(_PUT_BACK) for text in rows["state"].tolist()], np.bool_)
+    restarts = put_back[before] | (np.abs(submit_s - end_s) <= _AT_ONCE_S)
+    restarts &= ~np.isnan(end_s) & ~(rows["start_s"] < end_s - _AT_ONCE_S)
+    rows.note((before >= 0) & ~restarts, "job id used again, kept as a run of its own")
+    rows.note(restarts, "run of a requeued job: it comes after the end of the one before")
+    if not restarts.any():
+        return
+    rows["submit_s"] = np.where(restarts, np.maximum(submit_s, end_s), submit_s)
+    came_s = rows["submit_s"]
+    if "eligible_s" in rows:
+        came_s = np.where(rows["eligible_s"] > came_s, rows["eligible_s"], came_s)
+    attempt = np.ones(len(rows))
+    for at in np.flatnonzero(restarts)[np.argsort(submit_s[restarts], kind="stable")].tolist():
+        attempt[at] = attempt[before[at]] + 1
+    rows["after"] = np.where(restarts, rows["job_id"][before], np.array("", TEXT))
+    rows["after_delay_s"] = np.where(restarts, came_s - end_s, np.nan)
+    rows["attempt"] = attempt
 
 
 class JobLog(JobReader, TableReader, frozen=True, kw_only=True):

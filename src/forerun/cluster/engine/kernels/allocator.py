@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from forerun.cluster.engine.kernels.arrays import F64, I64
-from forerun.cluster.engine.kernels.heap import push, remove
+from forerun.cluster.engine.kernels.heap import pop_least, push, push_least, remove
 from forerun.cluster.engine.kernels.placement import BUDDY, block_on, place
 from forerun.core.kernels.jit import kernel
 
@@ -32,7 +32,8 @@ WORK: Final = 10
 SCALE: Final = 11  # speed = rate * scale
 WORKED: Final = 12  # seconds of work
 REQUEST: Final = 13  # seconds that the job asked for
-FLOATS: Final = 14
+DELAY: Final = 14  # seconds after the end of the job before it at which it comes; negative: there is none
+FLOATS: Final = 15
 
 # columns of i
 HELD: Final = 0
@@ -50,7 +51,9 @@ ROW: Final = 11  # the job's own number, by which equal ends are ranked
 REACH: Final = 12  # its row of `reach`
 NODES: Final = 13  # nodes that it asks for; 0: as few as can be
 ALONE: Final = 14  # whether no other job may be on its nodes
-INTS: Final = 15
+FOLLOWER: Final = 15  # the first job that comes after its end; -1: none
+SIBLING: Final = 16  # the next one that comes after the end of the same job; -1: none
+INTS: Final = 17
 
 # what a change of GPUs is, by which it costs
 RESTART: Final = 0
@@ -66,7 +69,8 @@ ACTIVE: Final = 1
 RUNNING: Final = 2
 LOGGED: Final = 3
 ENDED: Final = 4
-DRAWS: Final = 5
+RETURNING: Final = 5
+DRAWS: Final = 6
 
 ABSENT: Final = 0
 WAITING: Final = 1
@@ -91,7 +95,8 @@ class AllocatorState(NamedTuple):
     Parameters
     ----------
     f, i : float64[FLOATS, jobs] and int64[INTS, jobs], the columns above.
-    active : rows that wait or run, in order of submission; among them such that have ended since `gather`.
+    active : rows that wait or run, in the order in which they came; among them such that have ended since `gather`.
+    coming, coming_s : heap of jobs that come at an instant other than their submission, as of `heap`.
     end_order, end_key, end_at : heap of running jobs by their end, as of `heap`.
     rate : float64[types, kinds, GPUs + 1], iterations a second.
     type_free, type_size : GPUs of each type, free and in all.
@@ -108,6 +113,8 @@ class AllocatorState(NamedTuple):
     f: F64
     i: I64
     active: I64
+    coming: I64
+    coming_s: F64
     end_order: I64
     end_key: F64
     end_at: I64
@@ -145,9 +152,8 @@ def advance(s: AllocatorState, until_s: float) -> float:
 
     Stops early where the log is nearly full: the instant is then `until_s` or before, and the caller calls again.
     """
-    jobs = s.f.shape[1]
     while True:
-        arrival = s.f[SUBMIT, s.meta[ARRIVED]] if s.meta[ARRIVED] < jobs else np.inf
+        arrival = next_arrival_s(s)
         end = s.f[END, s.end_order[0]] if s.meta[RUNNING] > 0 else np.inf
         if min(arrival, end) > until_s:
             return min(arrival, end)
@@ -156,17 +162,46 @@ def advance(s: AllocatorState, until_s: float) -> float:
             _count_work(s, job, end)
             _give_up(s, job, end)
             s.f[LEFT, job] = 0.0
-            s.i[STATE, job] = DONE
-            s.meta[ENDED] += 1
+            leave(s, job, end)
         else:
-            job = s.meta[ARRIVED]
-            s.meta[ARRIVED] += 1
+            if s.meta[RETURNING] > 0 and s.coming_s[0] == arrival:
+                job = s.coming[0]
+                s.meta[RETURNING] = pop_least(s.coming, s.coming_s, s.meta[RETURNING])
+            else:
+                job = s.meta[ARRIVED]
+                s.meta[ARRIVED] += 1
             s.active[s.meta[ACTIVE]] = job
             s.meta[ACTIVE] += 1
             s.i[STATE, job] = WAITING
-            s.f[CHANGED, job] = arrival
+            s.f[SUBMIT, job] = s.f[CHANGED, job] = arrival
         if s.meta[LOGGED] + 8 >= len(s.log_row):
             return min(until_s, min(arrival, end))
+
+
+@kernel
+def next_arrival_s(s: AllocatorState) -> float:
+    """When the next job comes by what is known now; infinity: none."""
+    while s.meta[ARRIVED] < s.f.shape[1] and s.f[DELAY, s.meta[ARRIVED]] >= 0.0:
+        s.meta[ARRIVED] += 1
+    arrival = s.f[SUBMIT, s.meta[ARRIVED]] if s.meta[ARRIVED] < s.f.shape[1] else np.inf
+    return float(min(arrival, s.coming_s[0] if s.meta[RETURNING] > 0 else np.inf))
+
+
+@kernel
+def leave(s: AllocatorState, job: int, now: float) -> None:
+    """A job is done with, whether it ended or never will run; those that wait for its end come."""
+    s.i[STATE, job] = DONE
+    s.meta[ENDED] += 1
+    follower = s.i[FOLLOWER, job]
+    while follower >= 0:
+        _come(s, follower, now + s.f[DELAY, follower])
+        follower = s.i[SIBLING, follower]
+
+
+@kernel
+def _come(s: AllocatorState, job: int, at_s: float) -> None:
+    """A job comes at an instant."""
+    s.meta[RETURNING] = push_least(s.coming, s.coming_s, s.meta[RETURNING], job, at_s)
 
 
 @kernel
@@ -198,8 +233,7 @@ def see(s: AllocatorState, now: float, left: F64, owed_s: F64) -> float:
         end = s.f[SINCE, job] + left[job] / s.f[SPEED, job]
         # an end that is overdue is looked for once a second
         _expect_end(s, job, end if end > now else now + 1.0)
-    arrival = s.f[SUBMIT, s.meta[ARRIVED]] if s.meta[ARRIVED] < s.f.shape[1] else np.inf
-    return min(arrival, s.f[END, s.end_order[0]] if s.meta[RUNNING] > 0 else np.inf)
+    return min(next_arrival_s(s), s.f[END, s.end_order[0]] if s.meta[RUNNING] > 0 else np.inf)
 
 
 @kernel
@@ -259,7 +293,7 @@ def _log(s: AllocatorState, now: float, job: int) -> None:
 
 @kernel
 def gather(s: AllocatorState, now: float, view_f: F64, view_i: I64) -> int:
-    """Lay the waiting and running jobs out in order of submission; how many there are.
+    """Lay the waiting and running jobs out in the order in which they came; how many there are.
 
     Rows of `view_f`: submit, deadline, GPU-seconds had, seconds waiting or running since the last change, work left,
     work in all, requested time, when the GPUs last changed, seconds until it works. Rows of `view_i`: job, GPUs requested,
