@@ -254,7 +254,7 @@ def slurm_conf(site: Site) -> str:
             f"    Gres=gpu:{node.gpu_type}:{node.gpus}  # racks 1 and 2",
         ]
     lines += [
-        "NodeName=cpu01 CPUs=64 RealMemory=256000",
+        *(f"NodeName={one.name} CPUs={one.cpus} RealMemory={4000 * one.cpus}" for one in site.world.others),
         "",
         "PartitionName=DEFAULT State=UP OverSubscribe=NO",
     ]
@@ -265,7 +265,10 @@ def slurm_conf(site: Site) -> str:
             f"PartitionName={part.name} Nodes={node_list(part.nodes)} MaxTime={span(part.max_s)} PriorityTier={part.tier} "
             f"PriorityJobFactor={part.priority}{more}"
         )
-    lines.append("PartitionName=cpu Nodes=cpu01 MaxTime=7-00:00:00 PriorityTier=1 PriorityJobFactor=1")
+    for part in _without(site):
+        lines.append(
+            f"PartitionName={part.name} Nodes={node_list(part.nodes)} MaxTime=7-00:00:00 PriorityTier=1 PriorityJobFactor=1"
+        )
     return "\n".join(lines) + "\n"
 
 
@@ -328,11 +331,17 @@ def _limit_cells(limits: Mapping[str, int]) -> dict[str, str]:
     return {name: f"gres/gpu={count}" if name in _TRES else str(count) for name, count in limits.items()}
 
 
+def _without(site: Site) -> tuple[Partition, ...]:
+    """The partition of the nodes without GPUs, if there are any."""
+    names = tuple(one.name for one in site.world.others)
+    return (Partition("cpu", names, max_s=7 * 86_400),) if names else ()
+
+
 def partitions(site: Site) -> str:
     """`scontrol show partition`."""
     node = {node.name: node for node in site.world.nodes}
     blocks = []
-    for part in (*site.world.partitions, Partition("cpu", ("cpu01",), max_s=7 * 86_400)):
+    for part in (*site.world.partitions, *_without(site)):
         mine = [node[name] for name in part.nodes if name in node]
         cpus = sum(each.cpus for each in mine) or 64
         gpus = sum(each.gpus for each in mine)

@@ -47,10 +47,12 @@ def read_back(scenario_file: Path) -> World:
             tuple(labels.partition[row].split(",")), int(jobs.gpus[row]), int(jobs.submit_s[row]) - origin_s,
             int(jobs.duration_s[row]), int(jobs.requested_s[row]), int(reach.count[row]), labels.gpu_type[row],
             bool(labels.exclusive[row]), array=labels.array[row], array_limit=int(labels.array[row].partition("%")[2] or 0),
+            cpus=int(labels.cpus[row]), cancel_s=int(jobs.leaves_s[row]) - origin_s if jobs.censored[row] else None,
         )
         for row in range(len(jobs))
     ]  # fmt: skip
     windows = inputs.setting.maintenance
+    others, cpus = order.nodes - len(names), order.cpus - 16 * cluster.gpus
     known = [one for one in windows if one.announced_s < one.from_s]
     return World(
         tuple(
@@ -84,6 +86,7 @@ def read_back(scenario_file: Path) -> World:
                 for name, one in order.accounts.items()
             },
         ),
+        tuple(Node(f"other {at}", 0, "", cpus if at == 0 else 0) for at in range(others)),
     )  # fmt: skip
 
 

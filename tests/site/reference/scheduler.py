@@ -78,7 +78,6 @@ class Rules:
     plan_every_s : backfilling passes are so far apart at least; in between, jobs start in order until the first of their
         partition that does not fit (default: each pass backfills).
     node_order : the nodes that are tried first: as listed, or those with the fewest free GPUs.
-    size : what a job's size factor is: its share of the GPUs, or the mean of its shares of nodes and CPUs.
     age_from : from when on a job's age counts.
     requeue_delay_s : until a job of a failed node is eligible again.
     """
@@ -87,7 +86,6 @@ class Rules:
     promises: int = 1
     plan_every_s: int = 0
     node_order: Literal["listed", "fullest"] = "listed"
-    size: Literal["gpus", "nodes and CPUs"] = "gpus"
     age_from: Literal["eligible", "submit"] = "eligible"
     requeue_delay_s: int = 120
 
@@ -205,7 +203,7 @@ class Priorities:
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """A site and what its users want of it."""
+    """A site and what its users want of it. others: nodes without GPUs, which count for the sizes of jobs alone."""
 
     nodes: tuple[Node, ...]
     partitions: tuple[Partition, ...]
@@ -214,6 +212,7 @@ class World:
     maintenance: tuple[Maintenance, ...] = ()
     failures: tuple[Failure, ...] = ()
     priorities: Priorities = Priorities()
+    others: tuple[Node, ...] = ()
 
 
 @dataclass(slots=True)
@@ -534,11 +533,8 @@ class Reference:
         given, job = self.world.priorities, attempt.job
         since_s = attempt.submit_s if self.rules.age_from == "submit" else attempt.eligible_s
         assert since_s is not None
-        if self.rules.size == "gpus":
-            size = job.gpus / sum(node.gpus for node in self.world.nodes)
-        else:
-            cpus = sum(node.cpus for node in self.world.nodes)
-            size = (max(job.nodes, 1) / len(self.world.nodes) + job.cpus / cpus) / 2
+        every = (*self.world.nodes, *self.world.others)
+        size = (max(job.nodes, 1) / len(every) + job.cpus / max(sum(node.cpus for node in every), 1)) / 2
         most = max((one.priority for one in self.world.partitions), default=1)
         priority = (
             given.age * min((self.now_s - since_s) / given.max_age_s, 1.0)

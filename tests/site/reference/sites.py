@@ -31,6 +31,8 @@ from .scheduler import (
 HOUR_S, DAY_S = 3600, 86_400
 #: types of GPUs, and how many a node has
 _KINDS = (("v100", 4), ("a100", 8), ("h100", 8), ("l40s", 4), ("a40", 8), ("rtx6000", 4))
+#: a node without them
+_OTHER = Node("cpu01", 0, "", 64)
 _ZONES = ("UTC", "Europe/Berlin", "America/New_York", "Asia/Tokyo")
 _ACCOUNTS = ("vision", "nlp", "physics", "bio", "robots")
 _PEOPLE = (
@@ -163,7 +165,7 @@ def draw(seed: int, jobs: int = 900, days: int = 30, *, hides: bool = False) -> 
         partition=rng.choice([0, 1000]), qos=1000, max_age_s=7 * DAY_S, half_life_s=rng.choice([7, 14]) * DAY_S,
         of_qos={"high": 100, "normal": 10}, accounts=accounts,
     )  # fmt: skip
-    world = World(tuple(nodes), partitions, asked, rules, maintenance, tuple(failures), weights)
+    world = World(tuple(nodes), partitions, asked, rules, maintenance, tuple(failures), weights, (_OTHER,))
     return Site(seed, zone, int(monday.timestamp()), world, limits, 2 * DAY_S if hides else 0, span_s)
 
 

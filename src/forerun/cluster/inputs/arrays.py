@@ -72,6 +72,7 @@ class JobLabels(Columns):
         of a job that lost its GPUs.
     after_delay_s : how long after that end it comes.
     attempt : which run of its job it is, from 1 (0: not recorded); a later one does again what the one before it lost.
+    asked_gpus : GPUs that it asks for, where it has all of its nodes; 0: as many as it has.
     """
 
     account: tuple[str, ...]
@@ -89,6 +90,7 @@ class JobLabels(Columns):
     after: tuple[str, ...]
     after_delay_s: I64
     attempt: I64
+    asked_gpus: I64
 
     @classmethod
     def of(
@@ -110,6 +112,7 @@ class JobLabels(Columns):
         after: Sequence[str] = (),
         after_delay_s: npt.ArrayLike = 0,
         attempt: npt.ArrayLike = 0,
+        asked_gpus: npt.ArrayLike = 0,
     ) -> JobLabels:
         """Labels of `count` jobs; what is left out is not recorded, or 0."""
 
@@ -133,6 +136,7 @@ class JobLabels(Columns):
             tuple(after or none),
             column(after_delay_s, np.int64),
             column(attempt, np.int64),
+            column(asked_gpus, np.int64),
         )
 
 

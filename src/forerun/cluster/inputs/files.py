@@ -37,7 +37,12 @@ from forerun.core.trace.source import Source
 #: columns of which the labels of jobs are made
 LABELS: Final = (
     "submit_s", "eligible_s", "account", "qos", "nice", "site_factor", "nodes", "asked_nodes", "gpu_type",
-    "exclusive", "array", "cpus", "memory_bytes", "after", "after_delay_s", "attempt",
+    "exclusive", "array", "cpus", "memory_bytes", "after", "after_delay_s", "attempt", "asked_gpus",
+)  # fmt: skip
+#: those of them that labels have as they are
+_TEXTS: Final = ("account", "qos", "gpu_type", "array", "after")
+_NUMBERS: Final = (
+    "nice", "site_factor", "nodes", "exclusive", "cpus", "memory_bytes", "after_delay_s", "attempt", "asked_gpus",
 )  # fmt: skip
 _SPEC_FIELDS: Final = ("num_switch", "num_node_p_switch", "num_gpu_p_node", "num_cpu_p_node", "mem_p_node")
 
@@ -162,21 +167,7 @@ def read_jobs(path: Path, notes: RepairLog | None = None) -> JobTable:
 
 def labels_of(columns: Mapping[str, npt.NDArray[Any]], partition: tuple[str, ...]) -> JobLabels | None:
     """The labels that the columns of a log have; None if it has none. partition: of each job, empty: not recorded."""
-    names = [name for name in ("account", "qos", "gpu_type", "array", "after") if name in columns]
-    numbers = [
-        name
-        for name in (
-            "nice",
-            "site_factor",
-            "nodes",
-            "exclusive",
-            "cpus",
-            "memory_bytes",
-            "after_delay_s",
-            "attempt",
-        )
-        if name in columns
-    ]
+    names, numbers = ([name for name in known if name in columns] for known in (_TEXTS, _NUMBERS))
     if not (names or numbers or "eligible_s" in columns or any(partition)):
         return None
     given: dict[str, Any] = {name: tuple(columns[name].tolist()) for name in names}

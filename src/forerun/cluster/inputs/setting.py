@@ -33,6 +33,11 @@ class Window:
     nodes: tuple[int, ...] = ()
     of_types: tuple[int, ...] = ()
 
+    @property
+    def is_failure(self) -> bool:
+        """Whether its nodes have failed: who learns of it when it begins does not know when it ends."""
+        return bool(self.nodes) and self.announced_s >= self.from_s
+
 
 @dataclass(frozen=True, slots=True)
 class Setting:

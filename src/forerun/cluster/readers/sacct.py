@@ -146,6 +146,7 @@ class _Slurm(JobReader, frozen=True, kw_only=True):
             "gpu_type": asked.type if asked.gpus else allocated.type,
             "exclusive": float(exclusive) if sharing or exclusive else float("nan"),
             "asked_nodes": asked.nodes,
+            "asked_gpus": asked.gpus if more else float("nan"),
             **{
                 name: one if np.isfinite(one := getattr(asked, name)) else getattr(allocated, name)
                 for name in ("cpus", "memory_bytes")
@@ -234,6 +235,7 @@ class Sacct(_Slurm, tag="sacct", frozen=True, kw_only=True):
         if not rows.lines and not len(repairs):
             raise TraceError.at(source.name, "contains no rows of data")
         lines, columns = _whole_jobs(np.array(rows.lines, np.int64), rows.columns(), source)
+        _as_their_arrays(columns)
         if arrays:
             columns["array"] = [arrays.get(name.partition("_")[0], "") for name in columns["job_id"]]
         return Gathered(source, lines, columns)
@@ -414,6 +416,14 @@ def _tasks(listed: str) -> list[str]:
             first, last, step = int(match[1]), int(match[2] or match[1]), int(match[3] or 1)
             tasks += map(str, range(first, min(last, first + _MOST_TASKS * step) + 1, step))
     return tasks[:_MOST_TASKS]
+
+
+def _as_their_arrays(columns: Mapping[str, Any]) -> None:
+    """Tasks without nodes yet take theirs whole if others of their array do, as all tasks ask for the same."""
+    array = np.array([name.partition("_")[0] if "_" in name else "" for name in columns["job_id"]])
+    exclusive = columns["exclusive"]
+    theirs = (array != "") & np.isin(array, array[exclusive == 1.0])
+    exclusive[theirs & np.isnan(exclusive)] = 1.0
 
 
 def _free_column(names: Sequence[str]) -> int:

@@ -262,6 +262,9 @@ def causes_of(
     held_s = np.full(len(jobs), np.inf) if held_s is None else held_s
     asked = ck.Jobs(
         gpus=gpus,
+        least=gpus
+        if decided.form == ck.COUNTED
+        else np.where(labels.asked_gpus > 0, labels.asked_gpus, gpus),
         wide=site.wide
         if decided.form == ck.SHAPED
         else np.where((site.each < 0) | (labels.nodes > 0), site.wide, 0),
@@ -621,9 +624,7 @@ class _Site:
             window_from=columns["from"],
             window_to=columns["to"],
             window_known=columns["announced"],
-            window_failed=np.array(
-                [bool(one.nodes) and one.announced_s >= one.from_s for one in windows], np.int64
-            ),
+            window_failed=np.array([one.is_failure for one in windows], np.int64),
             window_gpus=gpus,
         )
 

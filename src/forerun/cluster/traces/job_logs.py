@@ -66,6 +66,11 @@ MORE_JOB_FIELDS: Final = (
     Field(name="exclusive", meaning="1: it takes its nodes whole; nan: not recorded"),
     Field(name="cpus", unit="CPUs", meaning="CPUs that it asked for, else had; nan: not recorded"),
     Field(name="memory_bytes", unit="B", meaning="memory that it asked for, else had; nan: not recorded"),
+    Field(
+        name="asked_gpus",
+        unit="GPUs",
+        meaning="GPUs that it asks for, if it has more; nan: as many as it has",
+    ),
     Field(name="node_list", kind="text", meaning="names of the nodes that it had, as n[1-3]"),
     Field(name="array", kind="text", meaning="its array, as 4%2, if so many of its tasks may run at once"),
     Field(name="after", kind="text", meaning="job before it after whose end it comes; empty: none"),

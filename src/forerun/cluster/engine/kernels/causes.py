@@ -159,6 +159,7 @@ class Jobs(NamedTuple):
     Parameters
     ----------
     gpus, wide, each, request : GPUs in all, nodes (0: as few as can be), GPUs on each of them, and the time.
+    least : free GPUs below which others have the nodes; a job that takes nodes whole may ask for fewer than it takes.
     classes_first, classes : the classes of nodes that each kind of job may use, of which it takes one.
     kind : of each job.
     held_from : when a job goes on hold; infinite: never.
@@ -166,6 +167,7 @@ class Jobs(NamedTuple):
     """
 
     gpus: I64
+    least: I64
     wide: I64
     each: I64
     request: F64
@@ -335,7 +337,7 @@ def _do(nodes: Nodes, c: int, jobs: Jobs, row: int, form: int, space: I64) -> in
         total += there
         enough += there >= need if need != WHOLE else there == nodes.size[node]
         whole += there == largest
-    if total < gpus:
+    if total < jobs.least[row]:
         return IN_USE
     if form == COUNTED:
         return FITS
@@ -351,7 +353,7 @@ def _do(nodes: Nodes, c: int, jobs: Jobs, row: int, form: int, space: I64) -> in
 def _now(nodes: Nodes, c: int, jobs: Jobs, row: int, form: int) -> int:
     """As `_do` for the present space, from what is counted of it."""
     gpus, each, largest = jobs.gpus[row], jobs.each[row], max(nodes.largest[c], 1)
-    if nodes.total[c] < gpus:
+    if nodes.total[c] < jobs.least[row]:
         return IN_USE
     if form == COUNTED:
         return FITS
