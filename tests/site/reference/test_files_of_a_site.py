@@ -200,7 +200,7 @@ ORDINARY: dict[str, Case] = {
         policy="{name: easy, order: {name: multifactor}}",
     ),
     "a QOS whose usage counts half": Case(
-        r"UsageFactor",
+        r"usage_factors",
         0,
         conf=CONF + "PriorityWeightFairshare=1000\n",
         site={"qos.txt": "Name|Priority|UsageFactor|MaxTRESPU\nnormal|0|0.500000|\n"},

@@ -17,7 +17,7 @@ from forerun.cluster.engine.kernels import node_queue as nq
 from forerun.cluster.engine.kernels import priority as qk
 from forerun.cluster.engine.priority import QueueRules
 from forerun.cluster.engine.record import Record
-from forerun.cluster.inputs.arrays import BOOL, F64, I64, Jobs
+from forerun.cluster.inputs.arrays import BOOL, F64, I64, JobLabels, Jobs
 from forerun.cluster.inputs.limits import Limits
 from forerun.cluster.inputs.reach import Entries, entries_of
 from forerun.cluster.inputs.setting import Setting, Window
@@ -202,17 +202,20 @@ class Shares:
     ----------
     order : weights and shares.
     jobs : of the run.
-    queue : whose ranks have the usage.
+    ranks : have the usage, of each owner at each rate at which its jobs are charged.
     """
 
     def __init__(self, order: Multifactor, jobs: Jobs, ranks: nq.Ranks, decay_per_s: float) -> None:
         self.order, self.decay_per_s = order, decay_per_s
         self.tree = ShareTree(order.accounts)
         accounts = jobs.labels.account if jobs.labels is not None else ("",) * len(jobs)
-        owner = [self.tree.user(account, user) for account, user in zip(accounts, jobs.user, strict=True)]
-        fair, usage, usage_gpus, usage_s = np.zeros((4, len(self.tree)))
+        node = [self.tree.user(account, user) for account, user in zip(accounts, jobs.user, strict=True)]
+        rate = order.charges(jobs.gpus, jobs.labels or JobLabels.of(len(jobs)))
+        charged, owner = np.unique(np.array([node, rate]), axis=1, return_inverse=True)
+        self.node, self.rate = charged[0].astype(np.int64), charged[1]
+        fair, usage, usage_gpus, usage_s = np.zeros((4, len(self.rate)))
         self.ranks = ranks._replace(
-            owner=np.array(owner, np.int64), fair=fair, usage=usage, usage_gpus=usage_gpus, usage_s=usage_s
+            owner=owner.reshape(-1), fair=fair, usage=usage, usage_gpus=usage_gpus, usage_s=usage_s
         )
         self.due_s = -np.inf
 
@@ -225,8 +228,9 @@ class Shares:
         gone = np.exp(-self.decay_per_s * (now_s - ranks.usage_s))
         gpu_s = np.where(idle, ranks.usage * gone, ranks.usage)
         tree = self.tree
+        gpu_s = np.bincount(self.node, gpu_s * self.rate, len(tree)).astype(np.float64)
         factor = tree.fair_tree(gpu_s) if order.fairshare == "tree" else tree.classic(gpu_s, order.damping)
-        ranks.fair[:] = order.weights.fairshare * factor
+        ranks.fair[:] = order.weights.fairshare * factor[self.node]
         self.due_s = now_s + (order.count_s or COUNT_S)
 
 

@@ -73,6 +73,7 @@ class JobLabels(Columns):
     after_delay_s : how long after that end it comes.
     attempt : which run of its job it is, from 1 (0: not recorded); a later one does again what the one before it lost.
     asked_gpus : GPUs that it asks for, where it has all of its nodes; 0: as many as it has.
+    billing : what a second of it is charged to its account; nan: as many as it has GPUs.
     """
 
     account: tuple[str, ...]
@@ -91,6 +92,7 @@ class JobLabels(Columns):
     after_delay_s: I64
     attempt: I64
     asked_gpus: I64
+    billing: F64
 
     @classmethod
     def of(
@@ -113,6 +115,7 @@ class JobLabels(Columns):
         after_delay_s: npt.ArrayLike = 0,
         attempt: npt.ArrayLike = 0,
         asked_gpus: npt.ArrayLike = 0,
+        billing: npt.ArrayLike = np.nan,
     ) -> JobLabels:
         """Labels of `count` jobs; what is left out is not recorded, or 0."""
 
@@ -137,6 +140,7 @@ class JobLabels(Columns):
             column(after_delay_s, np.int64),
             column(attempt, np.int64),
             column(asked_gpus, np.int64),
+            column(billing, np.float64),
         )
 
 

@@ -37,7 +37,8 @@ from forerun.core.trace.source import Source
 #: columns of which the labels of jobs are made
 LABELS: Final = (
     "submit_s", "eligible_s", "account", "qos", "nice", "site_factor", "nodes", "asked_nodes", "gpu_type",
-    "exclusive", "array", "cpus", "memory_bytes", "after", "after_delay_s", "attempt", "asked_gpus",
+    "exclusive", "array", "cpus", "memory_bytes", "after", "after_delay_s", "attempt", "asked_gpus", "gpus",
+    "billing",
 )  # fmt: skip
 #: those of them that labels have as they are
 _TEXTS: Final = ("account", "qos", "gpu_type", "array", "after")
@@ -172,6 +173,10 @@ def labels_of(columns: Mapping[str, npt.NDArray[Any]], partition: tuple[str, ...
         return None
     given: dict[str, Any] = {name: tuple(columns[name].tolist()) for name in names}
     given |= {name: np.nan_to_num(np.asarray(columns[name], np.float64), nan=0.0) for name in numbers}
+    if "billing" in columns:  # who has none in a log that has it is charged as others are
+        billing, gpus = (np.asarray(columns[name], np.float64) for name in ("billing", "gpus"))
+        known = np.isfinite(billing)
+        given["billing"] = np.where(known, billing, gpus * (billing[known].sum() / gpus[known].sum()))
     if "asked_nodes" in columns and "nodes" in columns:  # who got more asked for GPUs, wherever they are
         given["nodes"] = np.where(columns["asked_nodes"] < columns["nodes"], 0.0, given["nodes"])
     if "eligible_s" in columns:

@@ -476,8 +476,12 @@ def _configured(scenario: Scenario, table: JobTable) -> tuple[Policy, tuple[str,
     if not isinstance(order, Multifactor) or (not machines.is_slurm and not machines.site):
         return policy, notes
     files = [path for path in _site_files(machines) if not is_kueue(path)]
-    qos = table.jobs.labels.qos if table.jobs.labels is not None else ()
-    order, ranked = with_site_priorities(order, _conf(machines) if machines.is_slurm else None, files, qos)
+    order, ranked = with_site_priorities(
+        order,
+        _conf(machines) if machines.is_slurm else None,
+        files,
+        table.jobs.labels,
+    )
     return policy.with_(order=order), (*notes, *ranked)
 
 

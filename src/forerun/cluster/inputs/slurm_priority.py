@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from forerun.cluster.inputs.arrays import JobLabels
 from forerun.cluster.inputs.slurm_conf import SlurmPriorities
 from forerun.cluster.inputs.slurm_site import SlurmSite
 from forerun.cluster.policies.orders.multifactor import (
@@ -29,6 +30,21 @@ _WEIGHTS: Final[Mapping[str, str]] = {
 _UNUSED: Final = (
     "PriorityWeightAssoc", "PriorityUsageResetPeriod", "PrioritySiteFactorPlugin", "PriorityParameters",
 )  # fmt: skip
+#: weights that slurmctld ignores without slurmdbd
+_ACCOUNTED: Final = ("age", "fairshare")
+#: flags of priorities that are followed, those that change nothing in which job starts next, and what others would change
+_FOLLOWED: Final = ("FAIR_TREE", "NO_FAIR_TREE", "SMALL_RELATIVE_TO_TIME", "MAX_TRES", "MAX_TRES_GRES")
+_OF_RUNNING: Final = ("CALCULATE_RUNNING",)
+_FLAGS: Final[Mapping[str, str]] = {
+    "ACCRUE_ALWAYS": "jobs grow older before they are eligible",
+    "DEPTH_OBLIVIOUS": "classic fair shares of deep accounts are nearer to those of others",
+    "INCR_ONLY": "priorities never fall",
+    "NO_NORMAL_ALL": "factors are not divided by the highest",
+    "NO_NORMAL_ASSOC": "those of accounts are not divided by the highest",
+    "NO_NORMAL_PART": "those of partitions are not divided by the highest",
+    "NO_NORMAL_QOS": "those of QOS are not divided by the highest",
+    "NO_NORMAL_TRES": "TRES count in numbers, not in shares of the partition",
+}
 _SAYS_NOTHING: Final = ("", "0", "no", "none")
 #: what `slurm-backfill` takes of SchedulerParameters, with the seconds of its unit
 _PLANS: Final[Mapping[str, tuple[str, float]]] = {
@@ -68,7 +84,10 @@ def with_scheduler_parameters(
 
 
 def with_site_priorities(
-    order: Multifactor, conf: SlurmPriorities | None, paths: Sequence[Path], qos: Sequence[str] = ()
+    order: Multifactor,
+    conf: SlurmPriorities | None,
+    paths: Sequence[Path],
+    labels: JobLabels | None = None,
 ) -> tuple[Multifactor, tuple[str, ...]]:
     """The order, with what its scenario leaves at the default as the files of a site have it; and notes.
 
@@ -79,7 +98,7 @@ def with_site_priorities(
     order : of the scenario, whose own values stay.
     conf : what slurm.conf says; None: there is none.
     paths : what sacctmgr and scontrol print.
-    qos : of the jobs, for notes (default: not recorded).
+    labels : of the jobs (default: the log has none).
     """
     site = SlurmSite("" if conf is None else conf.cluster)
     for path in paths:
@@ -87,6 +106,7 @@ def with_site_priorities(
     given: dict[str, Any] = {
         "accounts": _accounts(site),
         "qos": {one.name: one.priority for one in site.qos if one.priority},
+        "usage_factors": {one.name: one.usage_factor for one in site.qos if one.usage_factor != 1},
         "partitions": {
             one.name: Partition(
                 priority=site.whole(one.where, "PriorityJobFactor", one.says.get("PriorityJobFactor", "1")),
@@ -95,8 +115,14 @@ def with_site_priorities(
             for one in site.partitions
         },
     }
+    ignored: list[str] = []
     if conf is not None:
         given |= _settings(site, conf)
+        storage = conf.settings.get("accountingstoragetype", ("", ""))[1].lower()
+        if storage and not storage.endswith("slurmdbd"):  # a part of a file may leave it out
+            weights = given["weights"]
+            ignored = [_WEIGHTS[name] for name in _ACCOUNTED if getattr(weights, name)]
+            given["weights"] = weights.with_(**dict.fromkeys(_ACCOUNTED, 0.0))
         for name, (where, says) in conf.partitions.items():
             given["partitions"].setdefault(
                 name,
@@ -114,21 +140,23 @@ def with_site_priorities(
     filled = {name: value for name, value in filled.items() if value != getattr(plain, name)}
     note = f"multifactor: {', '.join(sorted(filled))} are those of the site's files"
     made = order.with_(**filled)
-    return made, (*((note,) if filled else ()), *_not_simulated(site, conf, made, qos))
+    notes = [note] * bool(filled)
+    if ignored and made.weights == given["weights"]:
+        names = " and ".join(ignored)
+        notes.append(f"{names} weigh nothing, as in slurmctld without slurmdbd (AccountingStorageType)")
+    return made, (*notes, *_not_simulated(site, conf, made, labels))
 
 
 def _not_simulated(
-    site: SlurmSite, conf: SlurmPriorities | None, order: Multifactor, qos: Sequence[str]
+    site: SlurmSite, conf: SlurmPriorities | None, order: Multifactor, labels: JobLabels | None
 ) -> Iterator[str]:
-    """What the files say of priorities that is not simulated. order: as made; qos: of the jobs."""
+    """What the files say of priorities that is not simulated. order: as made; labels: of the jobs."""
     settings = {} if conf is None else {name: value for name, (_, value) in conf.settings.items()}
     left = [f"{name}={settings[name.lower()]}" for name in _UNUSED if _said(settings.get(name.lower(), ""))]
-    flags = [
-        one
-        for one in settings.get("priorityflags", "").split(",")
-        if one.upper() not in ("", "NO_FAIR_TREE", "FAIR_TREE")
-    ]
-    left += [f"PriorityFlags={','.join(flags)}"] * bool(flags)
+    flags = [one.strip().upper() for one in settings.get("priorityflags", "").split(",")]
+    for flag in flags:
+        if flag and flag not in (*_FOLLOWED, *_OF_RUNNING):
+            left.append(f"PriorityFlags={flag} ({_FLAGS.get(flag, 'not known here')})")
     other = [
         one
         for one in settings.get("priorityweighttres", "").split(",")
@@ -137,8 +165,8 @@ def _not_simulated(
     left += [f"PriorityWeightTRES={','.join(other)}"] * bool(other)
     if left:
         yield f"not simulated of priorities: {', '.join(left)}"
-    if not order.weights.fairshare:
-        return
+    if not order.weights.fairshare or (labels is not None and np.isfinite(labels.billing).any()):
+        return  # the log has what jobs are billed
     billed = {one.name for one in site.partitions if "TRESBillingWeights" in one.says}
     billed |= {
         name
@@ -146,12 +174,8 @@ def _not_simulated(
         if "tresbillingweights" in says
     }
     if billed:
-        yield f"not simulated: TRESBillingWeights of partitions {', '.join(sorted(billed))}; usage is GPU time"
-    factors = {one.name for one in site.qos if one.usage_factor != 1}
-    if factors:
-        jobs = sum(name in factors for name in qos)
-        named = ", ".join(sorted(factors))
-        yield f"not simulated: UsageFactor of QOS {named}, of {jobs} of {len(qos)} jobs; all usage counts alike"
+        names = ", ".join(sorted(billed))
+        yield f"not simulated: TRESBillingWeights of partitions {names}; the log has no billing=, usage is GPU time"
 
 
 def _said(value: str) -> bool:

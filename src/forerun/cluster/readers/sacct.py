@@ -35,7 +35,9 @@ SACCT_COMMAND: Final = (
 _NEEDED: Final = ("JobID", "Submit", "State")
 #: where GPUs stand
 _TRES_COLUMNS: Final = ("AllocTRES", "ReqTRES")
-_PLAIN_TRES: Final = re.compile(r"(?:^|,)(cpu|mem|node)=([0-9]{1,12}(?:\.[0-9]{1,6})?)([KMGTP]?)(?=,|$)")
+_PLAIN_TRES: Final = re.compile(
+    r"(?:^|,)(cpu|mem|node|billing)=([0-9]{1,12}(?:\.[0-9]{1,6})?)([KMGTP]?)(?=,|$)"
+)
 #: of memory, which counts MiB where it has none
 _UNITS: Final = {unit: 1024.0**power for power, unit in enumerate("KMGTP", 1)}
 _TRES: Final = re.compile(r"(?:^|,)gres/([^:=,]+)(?::([^=,]+))?=([0-9]+)(?=,|$)")
@@ -85,7 +87,7 @@ class Tres:
     type : of them; empty: not said, or of several.
     slices : whether parts of a GPU (MIG) are among them.
     parts : whether there are shares of a GPU, which count no whole one.
-    cpus, nodes, memory_bytes : nan: not said.
+    cpus, nodes, memory_bytes, billing : nan: not said.
     """
 
     gpus: float
@@ -95,6 +97,7 @@ class Tres:
     cpus: float
     nodes: float
     memory_bytes: float
+    billing: float
 
     @classmethod
     def of(cls, listed: Sequence[tuple[str, str, float]], others: Mapping[str, float]) -> Tres:
@@ -104,9 +107,11 @@ class Tres:
         slices = any(count and _MIG.search(kind) for kind, count in gpus)
         types = {kind for kind, count in gpus if kind and count}
         parts = any(count and name in _PARTS for name, _, count in listed)
-        cpus, nodes, mib = (others.get(name, float("nan")) for name in ("cpu", "node", "mem"))
+        cpus, nodes, mib, billing = (
+            others.get(name, float("nan")) for name in ("cpu", "node", "mem", "billing")
+        )
         one = types.pop() if len(types) == 1 else ""
-        return cls(float(total), one, slices, parts, cpus, nodes, mib * _UNITS["M"])
+        return cls(float(total), one, slices, parts, cpus, nodes, mib * _UNITS["M"], billing)
 
 
 @functools.lru_cache(maxsize=1 << 14)
@@ -147,6 +152,7 @@ class _Slurm(JobReader, frozen=True, kw_only=True):
             "exclusive": float(exclusive) if sharing or exclusive else float("nan"),
             "asked_nodes": asked.nodes,
             "asked_gpus": asked.gpus if more else float("nan"),
+            "billing": allocated.billing if np.isfinite(allocated.billing) else asked.billing,
             **{
                 name: one if np.isfinite(one := getattr(asked, name)) else getattr(allocated, name)
                 for name in ("cpus", "memory_bytes")
@@ -449,7 +455,7 @@ def _whole_jobs(
         [source.at(int(lines[at])) for at in np.flatnonzero(joined)[:3]],
         int(joined.sum()),
     )
-    for name in ("gpus", "nodes", "asked_nodes", "cpus", "memory_bytes"):
+    for name in ("gpus", "nodes", "asked_nodes", "cpus", "memory_bytes", "billing"):
         parts = columns[name]
         columns[name] = np.bincount(into, np.nan_to_num(parts), len(lines))
         columns[name][np.isnan(parts) & ~joined] = np.nan
@@ -630,6 +636,6 @@ def _tres(listed: Any) -> Tres:
         if item.get("type") == "gres" and name in ("gpu", *_PARTS):
             count = _wrapped(item.get("count"), "tres count")
             counts.append((name, kind, 0.0 if np.isnan(count) else count))
-        elif item.get("type") in ("cpu", "mem", "node"):
+        elif item.get("type") in ("cpu", "mem", "node", "billing"):
             others[item["type"]] = _wrapped(item.get("count"), "tres count")
     return Tres.of(counts, others)

@@ -65,6 +65,7 @@ MORE_JOB_FIELDS: Final = (
     Field(name="gpu_type", kind="text", meaning="type of the GPUs that it asks for; empty: any"),
     Field(name="exclusive", meaning="1: it takes its nodes whole; nan: not recorded"),
     Field(name="cpus", unit="CPUs", meaning="CPUs that it asked for, else had; nan: not recorded"),
+    Field(name="billing", meaning="what a second of it is charged to its account; nan: not recorded"),
     Field(name="memory_bytes", unit="B", meaning="memory that it asked for, else had; nan: not recorded"),
     Field(
         name="asked_gpus",

@@ -67,10 +67,10 @@ class Multifactor(Order, tag="multifactor", frozen=True, kw_only=True):
     Slurm's documentation, Multifactor Priority Plugin (priority_multifactor.html), Classic Fairshare Algorithm
     (classic_fair_share.html) and Fair Tree Fairshare Algorithm (fair_tree.html), version 25.05; no source was read.
 
-    Equal priorities, which are whole numbers as Slurm has them, go by submission, then by place in the log. Usage is GPU
-    time that decays continuously, where Slurm decays it every few minutes. There is no preemption, and there are no
-    reservations, which would come first of all. Accounts, users, partitions, QOS, `nice` and `site_factor` are those of the
-    trace; jobs without an account are their user's alone.
+    Equal priorities, which are whole numbers as Slurm has them, go by submission, then by place in the log. Usage is what
+    the log says that jobs are billed, else GPU time, and decays continuously, where Slurm decays it every few minutes.
+    There is no preemption, and there are no reservations, which would come first of all. Accounts, users, partitions, QOS,
+    `nice` and `site_factor` are those of the trace; jobs without an account are their user's alone.
 
     Under `slurm-backfill` priorities are counted every `count_s`, as `PriorityCalcPeriod` of slurm.conf; under other
     policies at every decision.
@@ -80,13 +80,14 @@ class Multifactor(Order, tag="multifactor", frozen=True, kw_only=True):
     damping: of `classic` (default 1). favor_small: whether small jobs have the larger size factor (default: no).
     nodes, cpus: of the whole site, of which `job_size` is a share (default 0: the nodes of the machines, and GPUs stand for
     CPUs, as for jobs whose CPUs the log does not say). size_by_time: whether `job_size` is the share of the nodes for each
-    minute of the time limit, as `SMALL_RELATIVE_TO_TIME` (default: no).
+    minute of the time limit, as `SMALL_RELATIVE_TO_TIME` (default: no). usage_factors: by QOS, what its usage counts (one
+    that is not named: 1).
     accounts, partitions: by name, see their types (one that is not named has their defaults). qos: priorities by name
     (one that is not named: 0).
     """
 
     paper: ClassVar[str] = "Slurm's documentation, 25.05"
-    added_later: ClassVar[tuple[str, ...]] = ("count_s", "nodes", "cpus", "size_by_time")
+    added_later: ClassVar[tuple[str, ...]] = ("count_s", "nodes", "cpus", "size_by_time", "usage_factors")
 
     weights: Weights = Weights()
     max_age_s: Annotated[float, msgspec.Meta(gt=0)] = 7 * DAY_S
@@ -101,6 +102,7 @@ class Multifactor(Order, tag="multifactor", frozen=True, kw_only=True):
     accounts: dict[str, Account] = {}
     partitions: dict[str, Partition] = {}
     qos: dict[str, Whole] = {}
+    usage_factors: dict[str, NotNegative] = {}
 
     def problems(self) -> list[tuple[str, str]]:
         """Every account has a parent, and none is its own ancestor."""
@@ -162,6 +164,12 @@ class Multifactor(Order, tag="multifactor", frozen=True, kw_only=True):
         """The size factors of jobs by their shares of CPUs and nodes, and their time limits."""
         share: F64 = nodes / (request_s / 60.0) if self.size_by_time else (cpus + nodes) / 2
         return 1.0 - share if self.favor_small else share
+
+    def charges(self, gpus: I64, labels: JobLabels) -> F64:
+        """What a second of each GPU of jobs counts as usage of their users."""
+        factor = np.array([self.usage_factors.get(name, 1.0) for name in labels.qos])
+        each: F64 = np.where(np.isnan(labels.billing), 1.0, labels.billing / gpus) * factor
+        return each
 
     def ranked(self, partitions: str) -> Partition:
         """What counts for a job of one partition, or of several, such as `gpu,short`: the most of each."""
@@ -319,8 +327,9 @@ class MultifactorRanking:
         #: by job number: the node that its GPU time is charged to; -1: not seen yet
         self.owner: I64 = np.zeros(0, np.int64)
         self.tier: I64 = np.zeros(0, np.int64)
-        #: by job number: priority of its partition and QOS, `site_factor`, `nice`, CPUs, and the GPUs of its partition
-        self.known: F64 = np.zeros((6, 0))
+        #: by job number: priority of its partition and QOS, `site_factor`, `nice`, CPUs, the GPUs of its partition, and what
+        #: a second of each of its GPUs is charged
+        self.known: F64 = np.zeros((7, 0))
         #: jobs of the last decision and their GPUs, asked for
         self.last: dict[int, int] = {}
 
@@ -338,7 +347,7 @@ class MultifactorRanking:
     def factors(self, view: View) -> Factors:
         """The factors of the jobs of a view, as of now."""
         order, jobs = self.order, view.job
-        partition, qos, site, nice, cpus, in_partition = self.known[:, jobs]
+        partition, qos, site, nice, cpus, in_partition, _ = self.known[:, jobs]
         share = view.gpus / view.total
         nodes = share if view.reach is None else view.reach.count[jobs] / (order.nodes or len(view.node_gpus))
         fair = np.zeros(len(self.tree))
@@ -369,16 +378,20 @@ class MultifactorRanking:
         if (more := count - len(self.owner)) > 0:
             self.owner = np.concatenate((self.owner, np.full(more, -1, np.int64)))
             self.tier = np.concatenate((self.tier, np.zeros(more, np.int64)))
-            self.known = np.concatenate((self.known, np.zeros((6, more))), axis=1)
+            self.known = np.concatenate((self.known, np.zeros((7, more))), axis=1)
         labels = view.labels
-        for job in view.job[self.owner[view.job] < 0].tolist():
+        for at in np.flatnonzero(self.owner[view.job] < 0).tolist():
+            job = int(view.job[at])
             account, partition, qos = _texts(labels, job)
             self.owner[job] = self.tree.user(account, view.users[job])
             ranked = order.ranked(partition)
             self.tier[job] = ranked.tier
             self.known[0, job], self.known[1, job] = ranked.priority, order.qos.get(qos, 0)
             self.known[5, job] = _gpus_in_partition(view, job)
+            self.known[6, job] = order.usage_factors.get(qos, 1.0)
             if labels is not None:
+                if np.isfinite(labels.billing[job]):
+                    self.known[6, job] *= labels.billing[job] / view.gpus[at]
                 self.known[2:5, job] = labels.site_factor[job], labels.nice[job], labels.cpus[job]
         if (more := len(self.tree) - len(self.usage.gpu_s)) > 0:
             self.usage.gpu_s = np.concatenate((self.usage.gpu_s, np.zeros(more)))
@@ -388,10 +401,10 @@ class MultifactorRanking:
         there = dict(zip(view.job.tolist(), view.gpus.tolist(), strict=True))
         gpus = np.zeros(len(self.tree))
         running = np.flatnonzero(view.held > 0)
-        np.add.at(gpus, self.owner[view.job[running]], view.held[running])
+        np.add.at(gpus, self.owner[view.job[running]], view.held[running] * self.known[6, view.job[running]])
         for job, asked in self.last.items():
             if job not in there:
-                gpus[self.owner[job]] += asked
+                gpus[self.owner[job]] += asked * self.known[6, job]
         self.usage.charge(view.now_s, gpus)
         self.last = there
 

@@ -1,0 +1,112 @@
+"""What slurm.conf and the QOS of a site say of priorities, in a run: usage, weights, flags, and the plain scheduler."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import forerun
+from forerun.cluster.inputs.prepare import Inputs, prepare
+from forerun.cluster.policies.orders.multifactor import Multifactor
+from forerun.core.scenarios import load
+
+CONF = """ClusterName=site
+NodeName=n1 Gres=gpu:1 CPUs=8
+PartitionName=p Nodes=ALL
+PriorityWeightFairshare=1000
+PriorityDecayHalfLife=1000-0
+PriorityCalcPeriod=1
+"""
+HEADER = "JobID|User|Partition|QOS|Submit|Start|End|State|ElapsedRaw|AllocTRES|Timelimit"
+
+
+def row(job: int, user: str, submit: int, runs: int, *, qos: str = "normal", billing: str = "") -> str:
+    """A job of one GPU; when it ran in the log does not matter."""
+    start = f"2025-01-01T{job:02}:30:00"
+    end = f"2025-01-02T{job:02}:30:00"
+    tres = f"cpu=4{billing and ',billing='}{billing},gres/gpu=1"
+    return f"{job}|{user}|p|{qos}|2025-01-01T00:00:{submit:02}|{start}|{end}|COMPLETED|{runs}|{tres}|600"
+
+
+def site(folder: Path, rows: list[str], policy: str, conf: str = CONF, qos: str = "") -> Path:
+    (folder / "slurm.conf").write_text(conf)
+    (folder / "jobs.txt").write_text("\n".join([HEADER, *rows, ""]))
+    files = "{file: slurm.conf}"
+    if qos:
+        (folder / "qos.txt").write_text(qos)
+        files = "{file: slurm.conf, site: [qos.txt]}"
+    text = f"domain: cluster\ntrace: {{file: jobs.txt, format: sacct}}\nmachines: {files}\npolicy: {policy}\n"
+    (folder / "scenario.yaml").write_text(text)
+    return folder / "scenario.yaml"
+
+
+def inputs_of(folder: Path, conf: str, policy: str = "{name: slurm-backfill, order: multifactor}") -> Inputs:
+    return prepare(load(site(folder, [row(1, "ann", 0, 10)], policy, conf)))
+
+
+def order_of(inputs: Inputs) -> Multifactor:
+    order = inputs.policy.order  # type: ignore[attr-defined]
+    assert isinstance(order, Multifactor)
+    return order
+
+
+@pytest.mark.parametrize("policy", ["slurm-backfill", "easy"])
+@pytest.mark.parametrize(
+    ("factor", "billing", "first"),
+    [
+        ("1", ("", ""), "bob"),
+        ("0.1", ("", ""), "ann"),
+        ("1", ("1", "10"), "ann"),
+        ("0.5", ("10", "20"), "bob"),
+    ],
+)
+def test_usage_is_what_jobs_are_billed_times_the_factor_of_their_qos(
+    tmp_path: Path, policy: str, factor: str, billing: tuple[str, str], first: str
+) -> None:
+    """Ann has had the GPU for 10,000 s, then bob for 2,000 s: the next is who was charged less."""
+    rows = [
+        row(1, "ann", 0, 10_000, qos="low", billing=billing[0]),
+        row(2, "bob", 10, 2000, billing=billing[1]),
+        *(row(job, user, 20 + job, 100, billing=billing[1]) for job, user in ((3, "ann"), (4, "bob"))),
+    ]
+    qos = f"Name|Priority|UsageFactor\nnormal|0|1.0\nlow|0|{factor}\n"
+    path = site(tmp_path, rows, f"{{name: {policy}, order: multifactor}}", qos=qos)
+    jobs = forerun.simulate(load(path)).tables["jobs"]
+    started = dict(zip(jobs["job"], jobs["first_start_s"], strict=True))
+    assert started["2"] < min(started["3"], started["4"])
+    assert ("ann" if started["3"] < started["4"] else "bob") == first
+
+
+def test_weights_that_slurmctld_ignores_without_slurmdbd(tmp_path: Path) -> None:
+    """As 22.05.8 prints: PriorityWeightAge can only be used with SlurmDBD, ignoring; likewise for fair shares."""
+    conf = (
+        CONF
+        + "PriorityWeightAge=500\nPriorityWeightJobSize=7\nAccountingStorageType=accounting_storage/none\n"
+    )
+    inputs = inputs_of(tmp_path, conf)
+    weights = order_of(inputs).weights
+    assert (weights.age, weights.fairshare, weights.job_size) == (0, 0, 7)
+    said = "priorityweightage and priorityweightfairshare weigh nothing, as in slurmctld without slurmdbd"
+    assert any(note.startswith(said) for note in inputs.notes)
+    for storage in ("accounting_storage/slurmdbd", "slurmdbd"):
+        kept = inputs_of(tmp_path, conf.replace("accounting_storage/none", storage))
+        assert (order_of(kept).weights.age, order_of(kept).weights.fairshare) == (500, 1000)
+    assert order_of(kept).count_s == 60, "PriorityCalcPeriod, in minutes"
+
+
+def test_flags_that_are_not_followed_say_what_they_would_change(tmp_path: Path) -> None:
+    flags = "PriorityFlags=ACCRUE_ALWAYS,CALCULATE_RUNNING,NO_FAIR_TREE,NO_NORMAL_PART,NEW_ONE\n"
+    inputs = inputs_of(tmp_path, CONF + flags)
+    note = next(note for note in inputs.notes if note.startswith("not simulated of priorities"))
+    assert "PriorityFlags=ACCRUE_ALWAYS (jobs grow older before they are eligible)" in note
+    assert "PriorityFlags=NO_NORMAL_PART (" in note and "PriorityFlags=NEW_ONE (not known here)" in note
+    assert "CALCULATE_RUNNING" not in note and "NO_FAIR_TREE" not in note
+    assert order_of(inputs).fairshare == "classic"
+
+
+def test_what_partitions_charge_is_named_where_the_log_does_not_have_it(tmp_path: Path) -> None:
+    conf = CONF.replace("Nodes=ALL", "Nodes=ALL TRESBillingWeights=CPU=1.0")
+    assert any("TRESBillingWeights of partitions p" in note for note in inputs_of(tmp_path, conf).notes)
+    path = site(tmp_path, [row(1, "ann", 0, 10, billing="4")], "{name: easy, order: multifactor}", conf)
+    assert not any("TRESBillingWeights" in note for note in prepare(load(path)).notes)
