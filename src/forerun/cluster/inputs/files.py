@@ -211,8 +211,7 @@ def jobs_of(table: JobTable, profile: ThroughputTable | None, notes: RepairLog |
     if len(early):
         notes.note("rows out of order (sorted by submission)", table.place(int(early[0]) + 1))
     if jobs.labels is not None:
-        came = replace(jobs.labels, eligible_after_s=np.zeros(len(jobs), np.int64))
-        jobs = replace(jobs, submit_s=jobs.submit_s + jobs.labels.eligible_after_s, labels=came)
+        jobs = replace(jobs, submit_s=jobs.submit_s + jobs.labels.eligible_after_s)
     return replace(jobs, kind=kind).take(np.argsort(jobs.submit_s, kind="stable"))
 
 

@@ -127,11 +127,12 @@ def begun(table: JobTable, cluster: Cluster) -> tuple[JobTable, tuple[str, ...]]
         return table, ()
     labels = jobs.labels or JobLabels.of(len(table))
     ran = past.start_s < from_s
-    after_s = np.where(
-        ran, np.ceil(np.maximum(past.start_s - submit_s, 0.0)), labels.eligible_after_s
-    ).astype(np.int64)
+    came_s = np.where(ran, np.ceil(np.maximum(past.start_s, submit_s)), submit_s).astype(np.int64)
     after = tuple("" if begun else name for name, begun in zip(labels.after, ran.tolist(), strict=True))
-    jobs = replace(jobs, labels=replace(labels, eligible_after_s=after_s, after=after))
+    eligible_after_s = np.where(ran, 0, labels.eligible_after_s)
+    jobs = replace(
+        jobs, submit_s=came_s, labels=replace(labels, eligible_after_s=eligible_after_s, after=after)
+    )
     note = (
         f"the log begins in the middle of things: what ran before {stamp(from_s, table)} is not all in it; jobs that had "
         "started come when they did, and are not scored"

@@ -20,7 +20,7 @@ from forerun.cluster.engine.allocator import Terms
 from forerun.cluster.engine.kernels import causes as ck
 from forerun.cluster.engine.node_queue import away, pools_of
 from forerun.cluster.inputs.arrays import BOOL, F64, I64, JobLabels, Jobs
-from forerun.cluster.inputs.limits import UNLIMITED
+from forerun.cluster.inputs.limits import UNLIMITED, array_rules
 from forerun.cluster.inputs.reach import reach_of
 from forerun.cluster.inputs.setting import Setting, Window
 from forerun.cluster.inputs.slurm_conf import node_names
@@ -168,8 +168,12 @@ class Causes:
         }
 
     def top(self, partition: str) -> tuple[str, float]:
-        """The cause of most of the waiting in a partition, in words, and its share; empty: none waited."""
-        by_cause = self.by_partition().get(partition, {})
+        """The cause of most of the waiting of eligible jobs of a partition, in words, its share; empty: none waited."""
+        by_cause = {
+            cause: seconds
+            for cause, seconds in self.by_partition().get(partition, {}).items()
+            if cause != "not_eligible"
+        }
         if not by_cause:
             return "", 0.0
         cause = max(by_cause, key=lambda one: by_cause[one])
@@ -317,7 +321,7 @@ def causes_of(
         ck.attribute(
             schedule, site.nodes, limits, asked, state, found, decided.form, decided.backfills, focus, scratch
         )
-    found.waited[:, ck.NOT_ELIGIBLE] = labels.eligible_after_s
+    found.waited[:, ck.NOT_ELIGIBLE] += labels.eligible_after_s
     blamed = np.zeros((len(partitions), len(owners)))
     of_class = np.zeros(classes, np.int64)
     for kind in range(len(site.classes_first) - 1):
@@ -461,7 +465,11 @@ def _limits(setting: Setting, decided: Decided, site: _Site) -> tuple[ck.Limits,
         )
         names.append(f"{name} = {' and '.join(allowed)}" if allowed else name)
     rules = [*(() if limits is None else limits.rules), *(f"quota of {name}" for name in users)]
-    isolated = np.isin(np.arange(len(plain)), sorted(() if limits is None else limits.planned))
+    sort = np.full(len(plain), ck.PLAIN)
+    if limits is not None:
+        arrays = () if jobs.labels is None else dict.fromkeys(jobs.labels.array)
+        sort[np.isin(plain, [rule.name for rule in array_rules(arrays)])] = ck.OF_ARRAY
+        sort[sorted(limits.planned)] = ck.OF_NODES
     pools = 0 if limits is None else len(limits.pool_gpus)
     return (
         ck.Limits(
@@ -473,7 +481,7 @@ def _limits(setting: Setting, decided: Decided, site: _Site) -> tuple[ck.Limits,
             own_gpus=column("own_gpus", zero),
             pool=column("pool", no_pool),
             pool_gpus=none if limits is None else limits.pool_gpus,
-            is_nodes=isolated.astype(np.int64),
+            sort=sort,
             gpus=np.zeros(len(plain), np.int64),
             jobs=np.zeros(len(plain), np.int64),
             pooled=np.zeros(pools, np.int64),

@@ -141,7 +141,10 @@ def causes_by_partition(waits: Waits, outcome: Outcome) -> dict[str, dict[str, A
                     if cause in seen
                 }
                 top, share = causes.top(partition)
-                rows[f"{partition or ALL}{which}"] = {**means, "mostly": f"{100 * share:.0f} % {top}"}
+                rows[f"{partition or ALL}{which}"] = {
+                    **means,
+                    "mostly": f"{100 * share:.0f} % {top}" if top else "",
+                }
     return rows
 
 

@@ -25,7 +25,7 @@ def why_of(
     refused_because : the constraints of refused jobs, most frequent first; empty: none, or not known.
     """
     name = member_name(type(policy))
-    by_cause = waits.by_cause()
+    by_cause = {cause: seconds for cause, seconds in waits.by_cause().items() if cause != "not_eligible"}
     total = sum(float(seconds.sum()) for seconds in by_cause.values())
     shares = ledger.shares()
     used = f"{100 * shares['useful']:.0f} % of the GPU time was useful"
@@ -40,11 +40,10 @@ def why_of(
     if total <= 0:
         return f"under {name} nobody waited, {used}{also}"
     worst = max(by_cause, key=lambda cause: float(by_cause[cause].sum()))
-    what = {"admission": "admission", "reconfiguration": "restarts and slot ends"}.get(worst) or CAUSES[
-        worst
-    ][0]
+    others = {"admission": "admission", "reconfiguration": "restarts and slot ends"}
+    what = others.get(worst) or CAUSES[worst][0]
     share = 100 * float(by_cause[worst].sum()) / total
     most = next(iter(waits.causes.by_partition()), "")
-    top, part = waits.causes.top(most)
-    where = f"; most of it in partition {most}: {100 * part:.0f} % for {top}" if most else ""
+    top, part = waits.causes.top(most) if most else ("", 0.0)
+    where = f"; most of it in partition {most}: {100 * part:.0f} % for {top}" if top else ""
     return f"under {name} {share:.0f} % of all waiting was for {what}{where}; {used}{also}"

@@ -28,6 +28,11 @@ CAUSES: Final = 10
 #: not a cause: it could start
 FITS: Final = 11
 
+#: sorts of limits
+PLAIN: Final = 0
+OF_NODES: Final = 1
+OF_ARRAY: Final = 2
+
 #: what happens, in the order in which it does at one instant
 ENDS: Final = 0
 BEGINS: Final = 1
@@ -99,7 +104,7 @@ class Limits(NamedTuple):
     set_of : int64[types, jobs], which set of groups a job counts against on GPUs of a type.
     first, groups : the groups of each set.
     most_gpus, most_jobs, own_gpus, pool, pool_gpus : of each group and pool.
-    is_nodes : whether a group's limit is the nodes of its partition.
+    sort : of a group's limit: a plain one, the nodes of its partition, or how many tasks of an array may run.
     gpus, jobs, pooled : what is in use.
     largest, news : int64[1], the most GPUs that a job asks for, and whether a limit may be reached now or no more.
     """
@@ -112,7 +117,7 @@ class Limits(NamedTuple):
     own_gpus: I64
     pool: I64
     pool_gpus: I64
-    is_nodes: I64
+    sort: I64
     gpus: I64
     jobs: I64
     pooled: I64
@@ -304,14 +309,14 @@ def _count_in(limits: Limits, gpu_type: int, row: int, gpus: int, jobs: int) -> 
 
 
 @kernel(inline=True)
-def _limit_on(limits: Limits, gpu_type: int, row: int, gpus: int, is_nodes: int) -> int:
-    """The first limit, of the nodes of a partition or other, that lets a job not start; -1: none."""
+def _limit_on(limits: Limits, gpu_type: int, row: int, gpus: int, sort: int) -> int:
+    """The first limit of a sort that lets a job not start; -1: none."""
     if len(limits.gpus) == 0:
         return -1
     own_set = limits.set_of[gpu_type, row]
     for at in range(limits.first[own_set], limits.first[own_set + 1]):
         group = limits.groups[at]
-        if limits.is_nodes[group] != is_nodes:
+        if limits.sort[group] != sort:
             continue
         used = limits.gpus[group]
         if used + gpus > limits.most_gpus[group] or limits.jobs[group] >= limits.most_jobs[group]:
@@ -418,13 +423,15 @@ def _test(
     crossing: int,
 ) -> int:
     """The first test that a job fails on the nodes of one class."""
+    gpu_type, gpus = nodes.gpu_type[c], jobs.gpus[row]
+    if _limit_on(limits, gpu_type, row, gpus, OF_ARRAY) >= 0:
+        return NOT_ELIGIBLE
     code = _in_windows(s, nodes, c, jobs, row, form, now) if crossing else _now(nodes, c, jobs, row, form)
     if code in (MAINTENANCE, FAILED):
         return int(code)
-    gpu_type, gpus = nodes.gpu_type[c], jobs.gpus[row]
-    if _limit_on(limits, gpu_type, row, gpus, 0) >= 0:
+    if _limit_on(limits, gpu_type, row, gpus, PLAIN) >= 0:
         return LIMIT
-    if _limit_on(limits, gpu_type, row, gpus, 1) >= 0:
+    if _limit_on(limits, gpu_type, row, gpus, OF_NODES) >= 0:
         return IN_USE
     wider = nodes.wider[c]
     if code != FITS and wider >= 0:
@@ -627,7 +634,7 @@ def _judge(
         return
     detail = -1
     if code == LIMIT:
-        detail = _limit_on(limits, nodes.gpu_type[chosen], row, jobs.gpus[row], 0)
+        detail = _limit_on(limits, nodes.gpu_type[chosen], row, jobs.gpus[row], PLAIN)
     _set(p, s, jobs, found, wait, code, detail, chosen, now, focus)
 
 
