@@ -65,6 +65,14 @@ def test_kernel_modules_import_numbers_and_kernels_only(known: dict[str, Module]
         )
 
 
+def test_kernels_subtract_no_comparisons(known: dict[str, Module]) -> None:
+    """Compiled they are numbers, uncompiled numpy's booleans, which have no difference: int() makes them alike."""
+    for module in known.values():
+        for node in walk(module.tree) if re.search(r"^@kernel", module.text, re.MULTILINE) else ():
+            if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Sub):
+                assert not {type(node.left), type(node.right)} & {ast.Compare}, f"{module.path}:{node.lineno}"
+
+
 def _file_of(name: str) -> Path:
     parts = name.split(".")[1:]
     for length in range(len(parts), 0, -1):

@@ -282,7 +282,7 @@ def _give(nodes: Nodes, node: int, gpu: int, count: int) -> None:
         for level in range(max(after, 0) + 1, space + 1):
             nodes.levels[c, level] -= 1
         full = nodes.size[node]
-        nodes.whole[c] += (nodes.free[node] == full) - (before == full)
+        nodes.whole[c] += int(nodes.free[node] == full) - int(before == full)
         nodes.total[c] += count
         nodes.used[c] -= count
         nodes.version[c] += 1
@@ -558,7 +558,7 @@ def _set(
         p.blaming[p.by_class[wait]] -= 1
     if cause == IN_USE:
         p.blaming[c] += 1
-    p.spread[0] += (cause == FRAGMENTATION) - (p.cause[wait] == FRAGMENTATION)
+    p.spread[0] += int(cause == FRAGMENTATION) - int(p.cause[wait] == FRAGMENTATION)
     p.cause[wait], p.detail[wait], p.by_class[wait] = cause, detail, c
 
 
