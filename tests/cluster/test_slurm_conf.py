@@ -216,3 +216,17 @@ def test_a_partition_of_unknown_nodes_is_refused(tmp_path: Path) -> None:
         ScenarioError, match=r"slurm\.conf:2: partition main names nodes that no NodeName line has: n3, n4, x"
     ):
         read_slurm_nodes(path)
+
+
+def test_what_scontrol_prints_of_a_partition_takes_the_place_of_its_nodes(tmp_path: Path) -> None:
+    """slurm.conf may be older than what runs; a node that it does not know is an error with the line that names it."""
+    written(tmp_path, "NodeName=n[1-3] Gres=gpu:8\nPartitionName=main Nodes=n[1-2] PriorityTier=3\n")
+    printed = (
+        "PartitionName=main\n   Nodes=n[2-3]\n   State=UP TotalNodes=2\nPartitionName=new\n   Nodes=n1\n"
+    )
+    written(tmp_path, printed, "partitions.txt")
+    files = "{file: slurm.conf, site: [partitions.txt]}"
+    assert cluster_from(scenario(tmp_path, files)).partitions == {"main": (1, 2), "new": (0,)}
+    written(tmp_path, printed.replace("n[2-3]", "n[2-4]"), "partitions.txt")
+    with pytest.raises(ScenarioError, match=r"partitions\.txt:1: partition main names nodes .* has: n4"):
+        cluster_from(scenario(tmp_path, files))

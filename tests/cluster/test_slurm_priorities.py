@@ -110,3 +110,13 @@ def test_what_partitions_charge_is_named_where_the_log_does_not_have_it(tmp_path
     assert any("TRESBillingWeights of partitions p" in note for note in inputs_of(tmp_path, conf).notes)
     path = site(tmp_path, [row(1, "ann", 0, 10, billing="4")], "{name: easy, order: multifactor}", conf)
     assert not any("TRESBillingWeights" in note for note in prepare(load(path)).notes)
+
+
+def test_fair_shares_that_weigh_nothing_are_given(tmp_path: Path) -> None:
+    """They are no gap between a setting and its site; shares that count there and not in the policy are one."""
+    silent = CONF.replace("PriorityWeightFairshare=1000\n", "")
+    assert inputs_of(tmp_path, silent, "easy").known.fair_share
+    assert not inputs_of(tmp_path, CONF, "easy").known.fair_share
+    assert inputs_of(tmp_path, CONF).known.fair_share
+    bare = "NodeName=n1 Gres=gpu:1\nPartitionName=p Nodes=ALL\n"
+    assert not inputs_of(tmp_path, bare, "easy").known.fair_share, "nodes alone do not say"

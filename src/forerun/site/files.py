@@ -22,7 +22,7 @@ from forerun.cluster.inputs.slurm_conf import (
     read_slurm_priorities,
 )
 from forerun.cluster.inputs.slurm_priority import with_site_priorities
-from forerun.cluster.inputs.slurm_site import read_slurm_site
+from forerun.cluster.inputs.slurm_site import nodes_of_partitions, read_slurm_site
 from forerun.cluster.policies.orders.multifactor import Multifactor
 from forerun.core.errors import Problem, ScenarioError
 from forerun.core.regular import read_regular, unreadable
@@ -89,7 +89,9 @@ def _declared(
     conf: Path, included: Sequence[Path], printed: Sequence[Path], zone: str, log: History
 ) -> tuple[Declared, tuple[str, ...]]:
     """The machine of a Slurm site."""
-    cluster, node_gpus = read_slurm_nodes(conf, included=included, whole=log.unit == "nodes")
+    cluster, node_gpus = read_slurm_nodes(
+        conf, included=included, printed=nodes_of_partitions(printed), whole=log.unit == "nodes"
+    )
     until_s = log.origin_s + log.last_s
     site = read_slurm_site(printed, cluster, node_gpus, timezone=zone, until_s=until_s)
     settings = read_slurm_priorities(conf, included)

@@ -57,7 +57,7 @@ from forerun.cluster.inputs.slurm_conf import (
     read_slurm_priorities,
 )
 from forerun.cluster.inputs.slurm_priority import with_scheduler_parameters, with_site_priorities
-from forerun.cluster.inputs.slurm_site import read_slurm_site
+from forerun.cluster.inputs.slurm_site import nodes_of_partitions, read_slurm_site
 from forerun.cluster.inputs.step_use import StepUse, slowed, stretched
 from forerun.cluster.inputs.throughput import analytic, filled
 from forerun.cluster.inputs.usage import begun, overlaps
@@ -373,7 +373,7 @@ def _resolved(world: _World) -> Inputs:
         _past_of(world),
         Known(
             apart,
-            _has_shares(world.policy),
+            _knows_shares(scenario.machines, world.policy),
             declared_policy(scenario.machines),
             tuple(_slurm_nodes(scenario.machines, "")[1]) if scenario.machines.is_slurm else (),
         ),
@@ -381,9 +381,13 @@ def _resolved(world: _World) -> Inputs:
     )
 
 
-def _has_shares(policy: Policy) -> bool:
+def _knows_shares(machines: Machines, policy: Policy) -> bool:
+    """Whether a policy has shares, or the site's configuration says that they weigh nothing."""
     order = policy.order if isinstance(policy, BackfillPolicy) else None
-    return isinstance(order, Multifactor) and order.weights.fairshare > 0
+    if isinstance(order, Multifactor) and order.weights.fairshare > 0:
+        return True
+    settings = _conf(machines).settings if machines.is_slurm else {}
+    return bool(settings) and settings.get("priorityweightfairshare", ("", "0"))[1] == "0"
 
 
 def _past_of(world: _World) -> Recorded | str | None:
@@ -454,6 +458,7 @@ def _slurm_nodes(machines: Machines, gpu_type: str) -> tuple[Cluster, dict[str, 
         gpu_type,
         partition=machines.partition or "",
         included=[Path(one.path) for one in machines.included or ()],
+        printed=nodes_of_partitions(path for path in _site_files(machines) if not is_kueue(path)),
         most_gpus=MOST_GPUS,
     )
 

@@ -416,6 +416,14 @@ def read_slurm_site(
     return made.site()
 
 
+def nodes_of_partitions(paths: Iterable[Path]) -> dict[str, tuple[str, str]]:
+    """The nodes of partitions as `scontrol show partition` prints them into some files, by name, and where."""
+    site = SlurmSite()
+    for path in paths:
+        site.read(path)
+    return {one.name: (one.where, one.says["Nodes"]) for one in site.partitions if "Nodes" in one.says}
+
+
 def _rank(qos: Qos) -> int:
     return 0 if "OverPartQOS" in qos.flags else _JOB_QOS
 

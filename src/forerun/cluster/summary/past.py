@@ -184,7 +184,7 @@ class Known:
     Parameters
     ----------
     partitions : whether partitions are pools of their own in it.
-    fair_share : whether its policy has shares.
+    fair_share : whether its policy has shares, or the site's files say that there are none.
     policy : that the site's files say it has; empty: they do not.
     nodes : the names of the nodes, in their order.
     """
