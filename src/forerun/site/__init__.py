@@ -7,6 +7,7 @@ SLICE = Slice(
     documents={
         "forerun.site/1": "forerun.site.survey.document",
         "forerun.replay/1": "forerun.site.replay.document",
+        "forerun.measurement/1 replay": "forerun.site.replay.parts",
         "forerun.measurement/1 wait-time": "forerun.site.wait_time.document",
     },
 )

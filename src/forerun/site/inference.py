@@ -19,7 +19,7 @@ from forerun.cluster.inputs.setting import Window
 from forerun.cluster.summary.spans import Spans
 from forerun.site.cases import Case, case_of
 from forerun.site.history import History
-from forerun.site.machine import Finding, Outage, Pool, System, first_of, pool_of
+from forerun.site.machine import Declared, Finding, Outage, Pool, System, first_of, pool_of
 from forerun.site.shown import (
     ABOVE,
     ceiling,
@@ -189,6 +189,13 @@ def infer(
             pool = _limits(known, case, pool, findings)
         found.append(pool)
     return msgspec.structs.replace(system, pools=tuple(found)), tuple(findings)
+
+
+def with_outages(log: History, system: System, given: System | None, off: Collection[str] = ()) -> System:
+    """A machine with the outages that there were in a log, unless some are given or they are switched off."""
+    if "windows" in off or isinstance(given, Declared) or (given is not None and given.windows):
+        return system
+    return msgspec.structs.replace(system, windows=_windows(log, system, WholeLog(), []))
 
 
 def _windows(

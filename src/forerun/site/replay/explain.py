@@ -26,9 +26,9 @@ from forerun.core.result.numbers import duration
 from forerun.site.cases import Case, case_of
 from forerun.site.history import F64, I64, History
 from forerun.site.machine import pool_of
-from forerun.site.replay.card import classes_of, scored
 from forerun.site.replay.play import Played, played, policy_name, replayed
 from forerun.site.replay.replay import Replay
+from forerun.site.replay.scores import classes_of, scored
 from forerun.site.replay.story import CAUSES, QUEUED, Alike, ClassError, JobStory, TriedStart
 from forerun.site.replay.whatif import Counterfactual
 

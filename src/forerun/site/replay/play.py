@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -19,6 +19,7 @@ from forerun.cluster.policies.orders.sjf import ShortestRequest
 from forerun.cluster.policies.orders.wfp3 import Wfp3
 from forerun.cluster.policies.slurm_backfill import SlurmBackfill
 from forerun.core.registry import member_name
+from forerun.core.rng import stream
 from forerun.site.cases import Case
 from forerun.site.history import F64, I64
 from forerun.site.machine import Declared, Pool, System
@@ -54,6 +55,9 @@ def candidates_of(system: System, pool: Pool) -> tuple[BackfillPolicy, ...]:
     return ON_NODES if pool.parts else CANDIDATES
 
 
+#: replays that a figure is the average of, and by how much their submissions differ at most
+REPLAYS: Final = 8
+_SHAKE_S: Final = 120.0
 #: how many launches and turnovers late a start may be and still count as the decision's
 _LATE: Final = 3.0
 #: a job that still waits so long after a policy would have started it is not asked about again
@@ -122,6 +126,25 @@ def played(case: Case, policy: BackfillPolicy) -> Played:
     promise_s[order] = np.where(promises, queue.first_promise + case.pool.launch_s, np.nan)
     on_nodes = dict(zip(order.tolist(), queue.on_nodes, strict=True))
     return Played(ready_s, chosen_s, started_s, promise_s, tuple(on_nodes[row] for row in range(len(case))))
+
+
+def on_average(case: Case, policy: BackfillPolicy) -> F64:
+    """When each job starts, as it waits on average in replays of cases as `shaken` makes them; nan: it does not."""
+    waits_s = [replayed(one, policy) - one.submit_s for one in shaken(case)]
+    average: F64 = case.submit_s + np.mean(waits_s, axis=0)
+    return average
+
+
+def shaken(case: Case) -> Iterator[Case]:
+    """The case, and some whose jobs come up to two minutes later, though never after they started.
+
+    A queue amplifies such differences, so that one replay is one of many that history might as well have been.
+    """
+    yield case
+    for number in range(1, REPLAYS):
+        later_s = stream(0, "replay", "submissions", str(number)).uniform(0, _SHAKE_S, len(case))
+        submit_s = np.minimum(case.submit_s + later_s, case.start_s)
+        yield replace(case, submit_s=submit_s, eligible_s=np.maximum(case.eligible_s, submit_s))
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,28 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from forerun.cluster.policies.backfilling.base import BackfillPolicy
 from forerun.core.errors import InputError, Problem
-from forerun.core.result.numbers import shown_instant
-from forerun.site.cases import Case, case_of
+from forerun.site.cases import Case
 from forerun.site.history import F64, History
-from forerun.site.inference import infer
-from forerun.site.machine import Finding, System, pool_of
-from forerun.site.replay.card import ReportCard, main_case, report_card
-from forerun.site.replay.play import candidates_of, policy_name
+from forerun.site.inference import with_outages
+from forerun.site.machine import Finding, System
+from forerun.site.replay.calibration import FEW, calibrated, cases_of, check_requests, overlaps, usual_s
+from forerun.site.replay.card import ReportCard, report_card
+from forerun.site.replay.play import policy_name
+from forerun.site.replay.scores import main_case
 
 #: where the part of a log ends on which everything is inferred, if that is not said
 FIRST_PART = 0.6
-#: the last waits of a log are cut short; jobs are scored that came earlier by this quantile of waits, and this at most
-_USUAL = 0.95
-_MARGIN_S = 7 * 86_400.0
-_FEW = 200
-#: share of the node time of its jobs that may be beyond what a pool has: rows of a log overlap now and then
-_OVER = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,20 +81,15 @@ def replay_log(
 
     Raises InputError for a log without requested times, of too few jobs, or without an instant to calibrate until.
     """
+    check_requests(log)
     name = log.source or "the log"
-    if np.isnan(log.requested_s).all():
-        what = (
-            "has no requested times, so neither backfilling nor what would change it can be replayed; "
-            "where a column has another name or number: --columns requested_s=6"
-        )
-        raise InputError.at(name, what)
     begin_s, end_s = log.complete_from_s, log.complete_until_s
-    waited = log.wait_s[log.started & (log.submit_s >= begin_s)]
-    if len(waited) < _FEW:
+    count = int((log.started & (log.submit_s >= begin_s)).sum())
+    if count < FEW:
         raise InputError.at(
-            name, f"{len(waited)} jobs started while the log is complete; at least {_FEW} are needed"
+            name, f"{count} jobs started while the log is complete; at least {FEW} are needed"
         )
-    until_s = max(end_s - min(float(np.quantile(waited, _USUAL)), _MARGIN_S), begin_s)
+    until_s = max(end_s - usual_s(log), begin_s)
     calibrated_s = begin_s + FIRST_PART * (end_s - begin_s)
     if calibrate_until_s is not None:
         calibrated_s = calibrate_until_s - log.origin_s
@@ -107,55 +97,26 @@ def replay_log(
         what = f"ends outside of what can be scored, {begin_s + log.origin_s:.0f} to {until_s + log.origin_s:.0f}"
         raise InputError.at("--calibrate-until", what)
     progress("inferring the machine")
-    system, findings = infer(log, calibrated_s, given=system, off=off)
-    overlaps = _overlaps(log, system)
-    cases = tuple(case_of(log, system, number) for number in range(len(system.pools)))
-    cases = tuple(case for case in cases if len(case))
-    if not cases:
-        raise InputError.at(name, "no job fits in any pool of the machine")
+    past = calibrated(log, calibrated_s, until_s - calibrated_s, system=system, off=off, progress=progress)
+    past = replace(past, system=with_outages(log, past.system, system, off))
+    over = overlaps(log, past.system)
+    if any(much for _, much in over):
+        why = "rows overlap, or --system has too few"
+        raise InputError(*(Problem(name, f"{what}; {why}") for what, much in over if much))
     card, cases, starts = report_card(
-        cases,
-        calibrated_s,
-        until_s,
-        held_after_s=system.held_after_s,
-        candidates=candidates_of(system, main_case(cases).pool),
-        identify=identify,
-        progress=progress,
+        cases_of(log, past.system), past, until_s, identify=identify, progress=progress
     )
     return Replay(
         log,
-        system,
-        (*findings, *_holds(cases, system.held_after_s, card.tried[0].policy)),
+        past.system,
+        (*past.findings, *_holds(cases, past.system.held_after_s, card.tried[0].policy)),
         calibrated_s,
         until_s,
         cases,
         starts,
         card,
-        (*_notes(log, cases), *overlaps),
+        (*_notes(log, cases), *(f"{what}: rows overlap" for what, _ in over)),
     )
-
-
-def _overlaps(log: History, system: System) -> tuple[str, ...]:
-    """Which pools have jobs that hold more nodes than there are. Raises InputError where mistakes of a log are no reason."""
-    notes, problems = [], []
-    of, from_s, until_s = pool_of(log, system.pools), log.complete_from_s, log.complete_until_s
-    for number, pool in enumerate(system.pools):
-        at, busy = log.of(log.started & (of == number)).busy()
-        over = np.flatnonzero(busy > pool.gpus)
-        if not len(over):
-            continue
-        spans_s = np.diff(np.clip(at, from_s, until_s), append=until_s)
-        seconds, beyond = spans_s[over].sum(), float(spans_s[over] @ (busy[over] - pool.gpus))
-        held = f"jobs of pool {pool.name} hold up to {busy.max()} of its {pool.gpus} {log.unit}"
-        notes.append(f"{held}, for {seconds / 3600:.1f} h: rows overlap")
-        if beyond > _OVER * float(spans_s @ busy):
-            first = shown_instant(float(at[over][0]) + log.origin_s)
-            why = "rows overlap, or --system has too few"
-            held += f", more than there are for {seconds / 3600:.1f} h, first at {first}"
-            problems.append(Problem(log.source or "the log", f"{held}; {why}"))
-    if problems:
-        raise InputError(*problems)
-    return tuple(notes)
 
 
 def _holds(cases: Sequence[Case], after_s: float, policy: BackfillPolicy) -> Iterator[Finding]:

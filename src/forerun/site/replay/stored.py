@@ -20,9 +20,9 @@ from forerun.site.cases import Case
 from forerun.site.history import F64
 from forerun.site.machine import Declared, System
 from forerun.site.reading import Reading
-from forerun.site.replay.card import daily, scored
 from forerun.site.replay.play import policy_name, replayed
 from forerun.site.replay.replay import Replay, replay_log
+from forerun.site.replay.scores import daily, scored
 
 REPLAY_FORMAT: Final = "forerun.replay/1"
 _DAY_S: Final = 86_400.0
@@ -69,10 +69,8 @@ def content_of(replay: Replay, file: Path, reading: Reading) -> dict[str, Any]:
                 "one-step F1": one.step.f1,
                 "precision": one.step.precision,
                 "recall": one.step.recall,
-                "mean wait error": one.mean,
-                "worst class error": one.worst,
-                "utilisation error": one.used,
-                "log10 error": one.log10,
+                "mean wait error": one.past.mean,
+                "worst class error": one.past.worst,
                 "F1 on a log of the chosen": one.own,
             }
             for one in card.tried

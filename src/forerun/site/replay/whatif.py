@@ -14,9 +14,9 @@ from forerun.core.rng import stream
 from forerun.site.cases import Case, setting_of
 from forerun.site.history import F64, I64, History
 from forerun.site.machine import System
-from forerun.site.replay.card import scored
 from forerun.site.replay.play import policy_name, replayed
 from forerun.site.replay.replay import Replay
+from forerun.site.replay.scores import scored
 
 _FORTNIGHT_S: Final = 14 * 86_400.0
 _DRAWS: Final = 1000

@@ -15,6 +15,8 @@ from forerun.site.verbs._default import DefaultGroup
 from forerun.site.verbs._history import reading_options
 
 if TYPE_CHECKING:
+    from forerun.site.history import History
+    from forerun.site.machine import System
     from forerun.site.replay.replay import Replay
     from forerun.site.replay.whatif import Counterfactual, Difference
 
@@ -23,25 +25,28 @@ command = DefaultGroup(
 )
 
 _LIMIT: Final = "user.running="
-
-
-@command.command(name="log")
-@click.argument("log", type=_options.PATH, metavar="LOG")
-@_options.path_option(
+_DAY_S: Final = 86_400.0
+_SYSTEM: Final = _options.path_option(
     "--system",
     multiple=True,
     metavar="FILE",
     help="The machine (default: inferred): our own file, or slurm.conf and what scontrol and sacctmgr print; repeatable.",
 )
-@click.option(
-    "--calibrate-until", "until", metavar="INSTANT", help="Infer before, score after (default: 60 %)."
-)
-@click.option(
+_WITHOUT: Final = click.option(
     "--without",
     multiple=True,
     metavar="FINDING",
     help="Infer no pools, windows, latencies, limits or holds; repeatable.",
 )
+
+
+@command.command(name="log")
+@click.argument("log", type=_options.PATH, metavar="LOG")
+@_SYSTEM
+@click.option(
+    "--calibrate-until", "until", metavar="INSTANT", help="Infer before, score after (default: 60 %)."
+)
+@_WITHOUT
 @_options.out_option("FILE", "Keep the replay, for what-ifs and reports.")
 @_options.path_option("--report", "page", metavar="PAGE", help="Also write an HTML page.")
 @reading_options
@@ -62,21 +67,15 @@ def replay(
     """
     from dataclasses import replace
 
-    from forerun.core.errors import UsageError, known_names
     from forerun.core.result.plan import write_document
-    from forerun.site.files import read_machine
-    from forerun.site.machine import INFERRED
     from forerun.site.replay.replay import replay_log
     from forerun.site.replay.stored import content_of
 
-    for name in without:
-        if name not in INFERRED:
-            raise UsageError.at(f"--without {name}", known_names(name, INFERRED))
+    _check_names(without)
     reading.place()
     until_s = reading.instant_s("--calibrate-until", until) if until is not None else None
     with output.working(f"replaying {log.name}") as state:
-        history = reading.read(log)
-        machine, notes = read_machine(system, reading.zone, history) if system else (None, ())
+        history, machine, notes = _known(log, system, reading)
         made = replay_log(history, system=machine, off=without, calibrate_until_s=until_s, progress=state)
         made = replace(made, notes=(*notes, *made.notes))
     content = content_of(made, log, reading)
@@ -99,6 +98,108 @@ def replay(
             f"saved to {out}; next: forerun replay whatif {out} --nodes +{max(made.main.pool.gpus // 10, 1)}"
         )
     return 0
+
+
+@command.command(name="backtest")
+@click.argument("log", type=_options.PATH, metavar="LOG")
+@_SYSTEM
+@click.option("--every", metavar="TIME", help="Length of a part, such as 14d (default: calendar months).")
+@_WITHOUT
+@_options.out_option("FILE", "Save the back-test; forerun report shows it.")
+@reading_options
+@_options.output_options
+def backtest(
+    log: Path,
+    system: tuple[Path, ...],
+    every: str | None,
+    without: tuple[str, ...],
+    out: Path | None,
+    reading: Reading,
+    output: Output,
+) -> None:
+    """How well is each month of LOG replayed from what was known before it?
+
+    Machine and policy are chosen on the past, which also says whether the month is answered for. It is scored in any case.
+    """
+    from forerun.core.errors import UsageError
+    from forerun.core.result.plan import write_document
+    from forerun.core.units import parse_quantity
+    from forerun.site.replay.backtest import back_test
+
+    _check_names(without)
+    try:
+        every_s = 0.0 if every is None else parse_quantity(every, "s")
+    except ValueError as error:
+        raise UsageError.at(f"--every {every}", str(error)) from None
+    if every is not None and every_s < _DAY_S:
+        raise UsageError.at(f"--every {every}", "a part has a day at least, such as 14d")
+    history, machine, notes = _known(log, system, reading)
+    with output.working(f"replaying the parts of {log.name}") as state:
+        content = back_test(history, system=machine, off=without, every_s=every_s, progress=state).data()
+    content["notes"] = [*notes, *content["notes"]]
+    if out is not None:
+        write_document(content, out)
+    if output.as_json:
+        _show.print_json(content)
+        return
+    _show.print_table(
+        (
+            "part",
+            "jobs",
+            "history (h)",
+            "replay (h)",
+            "off",
+            "worst class",
+            "past off",
+            "its worst class",
+            "refused",
+        ),
+        [
+            (
+                row["split"],
+                row["jobs"],
+                *(_hours(row[name]) for name in ("recorded_mean_h", "replayed_mean_h")),
+                *(_percent(row[name]) for name in ("off", "worst class", "past", "past worst class")),
+                row["refused"],
+            )
+            for row in content["splits"]
+        ],
+        title=f"Mean waits of each part of {log.name}, machine and policy known from before it",
+        about="worst class: of partitions, else of pools and sizes of jobs; refused: by what was known before",
+    )
+    _show.prose(f"\n{content['answer']}")
+    if out is not None:
+        _show.prose(f"saved to {out}")
+
+
+def _hours(value: float | None) -> str:
+    return "–" if value is None else f"{value:.2f}"
+
+
+def _percent(value: float | None) -> str:
+    return "–" if value is None else f"{100 * value:+.0f} %"
+
+
+def _check_names(without: tuple[str, ...]) -> None:
+    """Raises UsageError for a name of what is not inferred that is none."""
+    from forerun.core.errors import UsageError, known_names
+    from forerun.site.machine import INFERRED
+
+    for name in without:
+        if name not in INFERRED:
+            raise UsageError.at(f"--without {name}", known_names(name, INFERRED))
+
+
+def _known(
+    log: Path, system: tuple[Path, ...], reading: Reading
+) -> tuple[History, System | None, tuple[str, ...]]:
+    """The history, its machine where files describe it, and notes on those."""
+    from forerun.site.files import read_machine
+
+    reading.place()
+    history = reading.read(log)
+    machine, notes = read_machine(system, reading.zone, history) if system else (None, ())
+    return history, machine, notes
 
 
 @command.command(name="whatif")
@@ -196,8 +297,7 @@ def _change(
 def _print(made: Replay, content: Mapping[str, Any]) -> None:
     """Findings, the report card, and which policy it was. content: of the file of the replay."""
     from forerun.core.units import split_name
-    from forerun.site.replay.card import REPLAYS
-    from forerun.site.replay.play import policy_name
+    from forerun.site.replay.play import REPLAYS, policy_name
     from forerun.site.replay.stored import identified_of, named_of
 
     card = made.card
@@ -229,9 +329,9 @@ def _print(made: Replay, content: Mapping[str, Any]) -> None:
         title="What the log says of the machine",
         about="--without NAME switches one off",
     )
-    digits = (3, 3, 3, 2, 2, 2, 2, 3)
+    digits = (3, 3, 3, 2, 2, 3)
     _show.print_table(
-        ("policy", "F1", "precision", "recall", "mean", "class", "use", "log10", "own log"),
+        ("policy", "F1", "precision", "recall", "mean", "class", "own log"),
         [
             (
                 name,
@@ -240,7 +340,7 @@ def _print(made: Replay, content: Mapping[str, Any]) -> None:
             for name, *figures in (row.values() for row in content["policies"])
         ],
         title="What each policy would have started, decision by decision",
-        about="on the first part; mean, class, use, log10: errors of free replays; own log: F1 on a log that the chosen "
+        about="on the first part; mean, class: errors of free replays; own log: F1 on a log that the chosen "
         "policy made of the same jobs",
     )
     _show.prose(f"{named_of(made)}. The replay uses {policy_name(card.policy)}.")

@@ -1,0 +1,342 @@
+"""What the past of a log says of its policy, and whether a replay can be trusted: nothing of what is scored is looked at."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
+
+from forerun.cluster.inputs.arrays import NO_REQUEST_S, JobLabels, Jobs
+from forerun.cluster.policies.backfilling.base import BackfillPolicy
+from forerun.cluster.summary.past import PARTITION_SHARE, Beside, Past, besides, held_from_s
+from forerun.core.errors import InputError
+from forerun.core.result.numbers import shown_instant
+from forerun.site.cases import Case, case_of
+from forerun.site.history import F64, History, Mask
+from forerun.site.inference import infer
+from forerun.site.machine import Finding, System, pool_of
+from forerun.site.replay.play import candidates_of, on_average, policy_name, replayed, with_holds
+from forerun.site.replay.scores import CLASS, CLASS_WAIT, MEAN_WAIT, classes_of, main_case
+from forerun.site.shown import ceiling, in_use, waiting_at
+
+#: jobs that started before, at least
+FEW: Final = 200
+#: the past is replayed freely in so many stretches, the last ones, each as long as what is scored
+_STRETCHES: Final = 4
+#: jobs of the end of the past whose waits are cut short: those later than this quantile of waits, and this at most
+_USUAL: Final = 0.95
+_MARGIN_S: Final = 7 * 86_400.0
+#: share of the node time of its jobs that may be beyond what a pool has: rows of a log overlap now and then
+_OVER: Final = 0.05
+#: a machine has changed if what jobs use at most differs by more, while jobs wait that would fit for so much of the time
+_CHANGED: Final = 0.05
+_WAITED: Final = 0.05
+#: share of all waiting from which on jobs that are held explain that the past is not reproduced
+_HELD: Final = 0.20
+#: why a log is refused
+OVERLAP, TOO_FEW, CHANGED, HOLDS, UNIDENTIFIED = (
+    "rows overlap",
+    "too few jobs",
+    "machine changed",
+    "holds",
+    "policy not identified",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """What one policy does on the past.
+
+    Parameters
+    ----------
+    policy : the policy.
+    mean, worst : errors of the mean wait and of its worst class, each the average over free replays of stretches.
+    """
+
+    policy: BackfillPolicy
+    mean: float
+    worst: float
+
+    @property
+    def off(self) -> float:
+        """These errors against their limits, on average."""
+        return 0.5 * (self.mean / MEAN_WAIT + self.worst / CLASS_WAIT)
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why a log is not answered for.
+
+    Parameters
+    ----------
+    reason : one of those above.
+    evidence : in what it shows.
+    """
+
+    reason: str
+    evidence: str
+
+
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """What the past of a log says.
+
+    Parameters
+    ----------
+    at_s : where it ends, in seconds from the log's origin.
+    system, findings : the machine, given or inferred, and what was inferred.
+    policy : whose free replays of the past come nearest to the limits.
+    tried : all of them.
+    refusals : why what comes is not answered for; none: it is.
+    """
+
+    at_s: float
+    system: System
+    findings: tuple[Finding, ...]
+    policy: BackfillPolicy
+    tried: tuple[Candidate, ...]
+    refusals: tuple[Refusal, ...]
+
+    @property
+    def chosen(self) -> Candidate:
+        """What that policy does."""
+        return next(one for one in self.tried if one.policy == self.policy)
+
+
+def calibrated(
+    log: History,
+    at_s: float,
+    length_s: float,
+    *,
+    system: System | None = None,
+    off: Collection[str] = (),
+    candidates: Sequence[BackfillPolicy] = (),
+    progress: Callable[[str], None] = lambda _: None,
+) -> Calibration:
+    """Infer the machine from what was known at an instant, choose a policy, and say whether the past is reproduced with it.
+
+    Parameters
+    ----------
+    log : the history.
+    at_s : the instant, on its clock.
+    length_s : of what will be scored.
+    system, off : as for `infer`.
+    candidates : policies that are tried (default: those that the main pool may have).
+    progress : is called with what is being done.
+
+    Raises InputError where no job that started fits in any pool.
+    """
+    known = log.until(at_s)
+    system, findings = infer(known, at_s, given=system, off=off)
+    tried = candidates or candidates_of(system, main_case(cases_of(known, system)).pool)
+    stretches = [
+        _Stretch.of(known, system, from_s, until_s) for from_s, until_s in _stretches(known, length_s)
+    ]
+    found = []
+    for policy in tried:
+        progress(f"{policy_name(policy)}, free replays of the past")
+        found.append(Candidate(policy, *_past(stretches, policy, replayed)))
+    policy = min(found, key=lambda one: one.off).policy
+    progress(f"{policy_name(policy)}, free replays of the past, on average")
+    found = [
+        Candidate(policy, *_past(stretches, policy, on_average)) if one.policy == policy else one
+        for one in found
+    ]
+    made = Calibration(at_s, system, findings, policy, tuple(found), ())
+    return replace(made, refusals=tuple(_refusals(known, length_s, made)))
+
+
+@dataclass(frozen=True, slots=True)
+class _Stretch:
+    """A part of the past: what was known at its end, the jobs of each pool, and which of them count."""
+
+    known: History
+    cases: tuple[Case, ...]
+    rows: Mask
+
+    @classmethod
+    def of(cls, known: History, system: System, from_s: float, until_s: float) -> _Stretch:
+        """From an instant to another."""
+        then = known.of(known.submit_s < until_s)
+        cases = tuple(replace(case, begin_s=from_s) for case in cases_of(then, system))
+        return cls(then, cases, countable(then, from_s, until_s))
+
+
+def _past(
+    stretches: Sequence[_Stretch], policy: BackfillPolicy, play: Callable[[Case, BackfillPolicy], F64]
+) -> tuple[float, float]:
+    """Errors of the mean wait and of its worst class, on average over stretches; infinite where no job counts."""
+    errors = []
+    for one in stretches:
+        beside = beside_of(one.known, one.cases, [play(case, policy) for case in one.cases], one.rows)
+        if beside:
+            errors.append((abs(beside[0].off), worst_of(beside)))
+    mean, worst = np.mean(errors or [(np.inf, np.inf)], axis=0).tolist()
+    return mean, worst
+
+
+def check_requests(log: History) -> None:
+    """Raises InputError for a log without requested times."""
+    if np.isnan(log.requested_s).all():
+        what = (
+            "has no requested times, so neither backfilling nor what would change it can be replayed; "
+            "where a column has another name or number: --columns requested_s=6"
+        )
+        raise InputError.at(log.source or "the log", what)
+
+
+def cases_of(log: History, system: System) -> tuple[Case, ...]:
+    """The jobs of each pool that has any. Raises InputError where none has."""
+    cases = tuple(case_of(log, system, number) for number in range(len(system.pools)))
+    if not (cases := tuple(case for case in cases if len(case))):
+        raise InputError.at(log.source or "the log", "no job fits in any pool of the machine")
+    return cases
+
+
+def usual_s(log: History) -> float:
+    """The waits of the last jobs of a log are cut short: those of so many seconds before its end."""
+    waited = log.wait_s[log.started & (log.submit_s >= log.complete_from_s)]
+    return min(float(np.quantile(waited, _USUAL)), _MARGIN_S) if len(waited) else 0.0
+
+
+def _stretches(known: History, length_s: float) -> list[tuple[float, float]]:
+    """The stretches of the past that are replayed, each as long as what is scored, or half of the past if that is short."""
+    begin_s, end_s = known.complete_from_s, known.complete_until_s - usual_s(known)
+    length_s = min(length_s, 0.5 * (end_s - begin_s))
+    if length_s <= 0:
+        return []
+    count = min(_STRETCHES, max(round((end_s - begin_s) / length_s), 1))
+    firsts = np.linspace(max(begin_s, end_s - count * length_s), end_s - length_s, count)
+    return [(first_s, first_s + length_s) for first_s in firsts.tolist()]
+
+
+def countable(log: History, from_s: float, until_s: float) -> Mask:
+    """bool[jobs]: those submitted between two instants that started and were not held, as `summary.past` has it."""
+    here = log.started & (log.submit_s >= from_s) & (log.submit_s < until_s)
+    request_s = np.where(np.isnan(log.requested_s), NO_REQUEST_S, np.nan_to_num(log.requested_s))
+    labels = JobLabels.of(len(log), partition=log.partition.texts, qos=log.qos.texts)
+    jobs = Jobs.of(
+        np.floor(log.submit_s),
+        log.gpus,
+        1,
+        requested_s=request_s.astype(np.int64),
+        user=log.user.texts,
+        labels=labels,
+    )
+    past = Past(log.start_s, log.end_s, np.zeros(len(log), np.bool_))
+    return here & ~np.isfinite(held_from_s(jobs, past))
+
+
+def beside_of(log: History, cases: Sequence[Case], starts: Sequence[F64], rows: Mask) -> tuple[Beside, ...]:
+    """The waits of replayed jobs beside the recorded ones: of all, then of each large class.
+
+    Classes are partitions; where the log has none, the pools, with narrow and wide, short and long jobs of the main one.
+
+    Parameters
+    ----------
+    log : the history.
+    cases, starts : of each pool, and when its jobs start.
+    rows : bool[jobs], which jobs of the log count.
+    """
+    replayed_s = np.full(len(log), np.nan)
+    names = np.array(log.partition.texts, dtype=object)
+    by_size = len(log.partition.names) < 2
+    main = main_case(cases)
+    for case, start_s in zip(cases, starts, strict=True):
+        replayed_s[case.rows] = start_s
+        if by_size:
+            names[case.rows] = case.pool.name
+    rows = rows & np.isfinite(replayed_s)
+    if by_size:
+        for name, mine in classes_of(main, rows[main.rows]):
+            names[main.rows[mine]] = name
+    whole, *classes = besides(log.submit_s, log.start_s, replayed_s, rows, names.tolist()) or (None,)
+    if whole is None:
+        return ()
+    return (whole, *(one for one in classes if one.jobs >= max(CLASS, PARTITION_SHARE * whole.jobs)))
+
+
+def worst_of(rows: Sequence[Beside]) -> float:
+    """The error of the worst class; of all jobs where there are none. rows: all jobs first."""
+    return max(abs(one.off) for one in (rows[1:] or rows))
+
+
+def overlaps(log: History, system: System) -> list[tuple[str, bool]]:
+    """Pools whose jobs hold more than there is, in words, and whether that is more than mistakes of a log explain."""
+    found = []
+    of, from_s, until_s = pool_of(log, system.pools), log.complete_from_s, log.complete_until_s
+    for number, pool in enumerate(system.pools):
+        at, busy = log.of(log.started & (of == number)).busy()
+        over = np.flatnonzero(busy > pool.gpus)
+        if not len(over):
+            continue
+        spans_s = np.diff(np.clip(at, from_s, until_s), append=until_s)
+        seconds, beyond = spans_s[over].sum(), float(spans_s[over] @ (busy[over] - pool.gpus))
+        first = shown_instant(float(at[over][0]) + log.origin_s)
+        held = (
+            f"jobs of pool {pool.name} hold up to {busy.max()} of its {pool.gpus} {log.unit}, more than there are for "
+            f"{seconds / 3600:.1f} h, first at {first}"
+        )
+        found.append((held, beyond > _OVER * float(spans_s @ busy)))
+    return found
+
+
+def _refusals(known: History, length_s: float, found: Calibration) -> list[Refusal]:
+    """Why what comes is not answered for, the first reason first."""
+    refusals = [Refusal(OVERLAP, what) for what, much in overlaps(known, found.system) if much]
+    count = int((known.started & (known.submit_s >= known.complete_from_s)).sum())
+    if count < FEW:
+        refusals.append(Refusal(TOO_FEW, f"{count} jobs started before; at least {FEW} are needed"))
+    if refusals:
+        return refusals
+    cases = cases_of(known, found.system)
+    main, best = main_case(cases), found.chosen
+    if changed := _changed(known.of(main.rows), main, known.complete_until_s - length_s):
+        refusals.append(Refusal(CHANGED, changed))
+    if best.mean > MEAN_WAIT or best.worst > CLASS_WAIT:
+        errors = (
+            f"with {policy_name(best.policy)}, which comes nearest, the past is off by {best.mean:.0%} (mean wait) and "
+            f"{best.worst:.0%} (worst class)"
+        )
+        share = _held_share(known, main, found)
+        if share >= _HELD:
+            errors += f"; jobs that are held have {share:.0%} of all waiting"
+        refusals.append(Refusal(HOLDS if share >= _HELD else UNIDENTIFIED, errors))
+    return refusals
+
+
+def _held_share(known: History, main: Case, found: Calibration) -> float:
+    """The share of all waiting that jobs have that are held: by their users' own later jobs, else by the policy."""
+    mine = known.started & (known.submit_s >= known.complete_from_s)
+    if known.user.known:
+        held = mine & ~countable(known, known.complete_from_s, np.inf)
+    else:
+        held = np.zeros(len(known), np.bool_)
+        held[main.rows] = with_holds(main, found.policy, found.system.held_after_s).held
+    return float(known.wait_s[mine & held].sum() / max(known.wait_s[mine].sum(), 1.0))
+
+
+def _changed(jobs: History, case: Case, since_s: float) -> str:
+    """How a pool has changed since an instant, in words; empty: it has not.
+
+    What is in use at most is more or less than before, and in the part with less jobs waited that the difference would fit.
+    """
+    begin_s, end_s = jobs.complete_from_s, jobs.complete_until_s
+    if case.pool.parts or not begin_s < since_s < end_s:
+        return ""
+    parts = ((begin_s, since_s), (since_s, end_s))
+    before, now = (ceiling(*in_use(jobs, *part))[0] for part in parts)
+    if abs(now - before) <= _CHANGED * max(now, before):
+        return ""
+    from_s, until_s = parts[0] if before < now else parts[1]
+    fits = jobs.of(jobs.gpus <= abs(now - before))
+    instants = np.linspace(from_s, until_s, 1000)
+    waited = float((waiting_at(fits, instants) > 0).mean())
+    if waited < _WAITED:
+        return ""
+    return (
+        f"{before} {jobs.unit} of pool {case.pool.name} were in use at most before, {now} since "
+        f"{shown_instant(since_s + jobs.origin_s)}, though jobs waited that the difference would fit"
+    )
