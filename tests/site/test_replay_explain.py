@@ -37,7 +37,7 @@ def replay_of(log: History, system: System, policy: BackfillPolicy) -> Replay:
     """The replay of a log, under a given policy."""
     until_s = log.origin_s + 30 * DAY_S
     made = replay_log(log, system=system, off=OFF, calibrate_until_s=until_s, identify=False)
-    return replace(made, card=replace(made.card, policy=policy))
+    return replace(made, card=replace(made.card, past=replace(made.card.past, policy=policy)))
 
 
 def by_the_engine(case: Case, policy: BackfillPolicy, windows: tuple[Outage, ...]) -> list[dict[str, float]]:
@@ -104,7 +104,7 @@ def by_the_engine(case: Case, policy: BackfillPolicy, windows: tuple[Outage, ...
 def explained(replay: Replay, case: Case, policy: BackfillPolicy, row: int) -> JobStory:
     """The story of a job in a replay of the whole log."""
     whole = replace(
-        replay, calibrated_s=np.inf, cases=(case,), card=replace(replay.card, policy=policy, tried=replay.card.tried[:1])
+        replay, calibrated_s=np.inf, cases=(case,), card=replace(replay.card, past=replace(replay.card.past, policy=policy))
     )  # fmt: skip
     return explain_job(whole, str(replay.log.job_id[case.rows[row]]))
 

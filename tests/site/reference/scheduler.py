@@ -365,7 +365,7 @@ class Reference:
     # -- what happens ------------------------------------------------------------------------------------------------
 
     def _pass_time(self, now_s: int) -> None:
-        """Account the stretch up to now: its causes to those who waited, its usage to those who had GPUs."""
+        """Account the stretch up to now: its causes to those who waited, its CPU time to those who ran."""
         seconds = now_s - self.now_s
         for attempt in self.waiting:
             cause = self.cause[id(attempt)]
@@ -379,7 +379,7 @@ class Reference:
         kept = math.exp(-rate * seconds)
         had: dict[tuple[str, str], int] = defaultdict(int)
         for attempt in self.running:
-            had[attempt.job.account, attempt.job.user] += sum(attempt.place.values())
+            had[attempt.job.account, attempt.job.user] += attempt.job.cpus
         for owner in {**self.usage, **had}:
             gained = had.get(owner, 0) * ((1 - kept) / rate if rate else seconds)
             self.usage[owner] = self.usage.get(owner, 0.0) * kept + gained
