@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from forerun.cluster.engine.kernels import node_queue as nq
+from forerun.cluster.engine.kernels import queue_state as qs
 from forerun.cluster.engine.node_queue import NodeQueueRules
 from forerun.cluster.engine.record import Record
 
@@ -21,16 +22,18 @@ def test_a_queue_that_is_set_to_a_state_plays_on_as_the_run_that_came_to_it() ->
         rules, other = (NodeQueueRules(made, Record(made), policy.terms(), policy.order) for _ in range(2))
         queue, terms, now_s = rules.queue, rules.terms, float(rng.integers(0, 1500))
         nq.advance(queue, terms, now_s)
-        run, nodes = queue.nodes.runs[: queue.meta[nq.RUNNING]].copy(), queue.nodes
+        run, nodes = queue.nodes.runs[: queue.meta[qs.RUNNING]].copy(), queue.nodes
         seats = [
             nodes.seat_node[first : first + count]
             for first, count in zip(nodes.seat_first[run], nodes.seat_count[run], strict=True)
         ]
         first = np.cumsum([0, *map(len, seats)]).astype(np.int64)
         named = np.concatenate([*seats, np.zeros(0, np.int64)])
-        waiting = rng.permutation(queue.waiting[: queue.meta[nq.WAITING]])
+        waiting = rng.permutation(queue.waiting[: queue.meta[qs.WAITING]])
         then_s = float(np.nextafter(now_s, -np.inf))
-        lost = nq.set_state(other.queue, terms, then_s, run, queue.first_start[run], first, named, waiting)
+        lost = nq.set_state(
+            other.queue, terms, then_s, run, queue.first_start[run], first, named, 0 * named, waiting
+        )
         assert lost == 0
         assert other.queue.waiting[: len(waiting)].tolist() == queue.waiting[: len(waiting)].tolist()
         for each in (queue, other.queue):
@@ -46,7 +49,9 @@ def test_jobs_whose_nodes_are_not_known_are_put_where_they_would_start() -> None
     queue, nodes = rules.queue, rules.queue.nodes
     rows = np.arange(len(made.jobs))
     none = np.zeros(len(rows) + 1, np.int64)
-    lost = nq.set_state(queue, rules.terms, 1.0, rows, np.zeros(len(rows)), none, none[:0], rows[:0])
+    lost = nq.set_state(
+        queue, rules.terms, 1.0, rows, np.zeros(len(rows)), none, none[:0], none[:0], rows[:0]
+    )
     assert 0 < lost < len(rows), "more GPUs are in use than there are"
     assert np.count_nonzero(nodes.seat_count[rows]) == len(rows) - lost
     assert (nodes.free >= 0).all()

@@ -7,7 +7,7 @@ import numpy as np
 from forerun.cluster.engine.allocator import AllocatorRules, Terms
 from forerun.cluster.engine.kernels import node_profile as pf
 from forerun.cluster.engine.kernels import node_promises as pr
-from forerun.cluster.engine.promise_queue import PromiseRules
+from forerun.cluster.engine.node_queue import NodeQueueRules
 from forerun.cluster.engine.record import Record
 from forerun.cluster.engine.run import rules_for, run_rules
 from forerun.cluster.inputs.arrays import Cluster, JobLabels, Jobs
@@ -76,7 +76,7 @@ def test_whole_runs_are_those_of_the_slow_reference_and_of_decisions_through_a_v
         made, policy, placement = drawn_case(draw)
         record = Record(made)
         rules = rules_for(policy, made, record, Terms(placement=placement), 0)
-        assert isinstance(rules, PromiseRules)
+        assert isinstance(rules, NodeQueueRules)
         run_rules(rules)
         check(made, policy, record)
         slow = Reference(made, policy, placement).run()
@@ -107,7 +107,7 @@ def test_a_job_that_outlives_its_request_by_far_takes_no_more_steps() -> None:
     made = Setting(jobs, Cluster.uniform(1, 1, 2), None, 60)
     for policy in (Easy(grace_s=1.0), Conservative(grace_s=1.0)):
         rules = rules_for(policy, made, Record(made), Terms(placement="first-fit"), 0)
-        assert isinstance(rules, PromiseRules)
+        assert isinstance(rules, NodeQueueRules)
         run_rules(rules)
         profile = rules.queue.promises.profile
         assert profile.meta[pf.USED] <= len(profile.time)
@@ -120,7 +120,7 @@ def test_promises_of_whole_nodes_have_entries_for_all_of_their_gpus() -> None:
     made = Setting(jobs, Cluster.uniform(1, 1, 8), None, 60)
     for policy in (Easy(), Conservative()):
         rules = rules_for(policy, made, Record(made), Terms(placement="buddy"), 0)
-        assert isinstance(rules, PromiseRules)
+        assert isinstance(rules, NodeQueueRules)
         run_rules(rules)
         promises = rules.queue.promises
         assert promises.meta[pr.USED] <= len(promises.unit)

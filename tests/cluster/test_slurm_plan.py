@@ -13,6 +13,8 @@ import pytest
 
 from forerun.cluster.engine.kernels import node_plan as npl
 from forerun.cluster.engine.kernels import node_queue as nq
+from forerun.cluster.engine.kernels import queue_state as qs
+from forerun.cluster.engine.kernels import slurm_rule
 from forerun.cluster.engine.node_queue import NodeQueueRules, blank_queue, words_of
 from forerun.cluster.engine.record import Record
 from forerun.cluster.engine.run import run_rules
@@ -51,14 +53,14 @@ def compiled(state: State, policy: SlurmBackfill) -> Starts:
         np.repeat(np.arange(count), np.diff(first)),
     )
     entries = Entries(first, Reach(lines, line, wide[of], wide[of], each[of], line, lines), apart)
-    queue = blank_queue(size, entries, wide * asked, limit_s.astype(np.float64), (), tested=500, capacity=0)
+    queue = blank_queue(size, entries, wide * asked, limit_s.astype(np.float64), (), policy.terms())
     queue.ranks.tier[:] = [state.machine.tiers.get(name, 1) for name in apart]
     for at, one in enumerate(state.running):
         queue.nodes.chosen[:] = words_of(np.isin(np.arange(len(size)) + 1, list(one.nodes))[None, :])[0]
-        nq.start(queue, policy.terms(), at, one.start_s)
+        slurm_rule.start(queue, policy.terms(), at, one.start_s)
     for at in range(len(state.running), count):
-        nq.queue_up(queue, at, state.now_s, policy.terms())
-    queue.clock[nq.PLAN_S] = state.now_s
+        qs.queue_up(queue, at, state.now_s, policy.terms())
+    queue.clock[qs.WAKE_S] = state.now_s
     nq.decide(queue, policy.terms(), state.now_s, 0)
     nodes = queue.nodes
     starts = nodes.starts[: nodes.meta[npl.STARTS]].tolist()

@@ -27,6 +27,7 @@ from forerun.core.registry import Registry
 from forerun.core.scenario.spec import NamedSpec
 
 if TYPE_CHECKING:
+    from forerun.cluster.engine.kernels.queue_state import Terms
     from forerun.cluster.engine.record import Record
     from forerun.cluster.engine.rules import AnyRules
     from forerun.cluster.inputs.applications import Application
@@ -709,6 +710,18 @@ class PriorityPolicy(OracleAllocator, frozen=True, kw_only=True, forbid_unknown_
     preemptive: ClassVar[bool] = False
     order: ClassVar[PriorityOrder] = PriorityOrder.SUBMISSION
     backfill: bool = False
+
+    @property
+    def compiles(self) -> bool:
+        """Whether the compiled queue on named nodes knows the order, in which running jobs do not give way."""
+        return not self.preemptive and self.order != PriorityOrder.REMAINING and not self.round_s
+
+    def terms(self, placement: int, seed: int) -> Terms:
+        """The rule by which jobs start. placement, seed: where they do."""
+        from forerun.cluster.engine.kernels import queue_state as qs
+
+        rule = qs.ONCE if self.backfill else qs.IN_ORDER
+        return qs.Terms(rule=rule, placement=placement, seed=seed)
 
     def build(self, rng: np.random.Generator) -> Scheduler:
         """A scheduler that sorts the view."""

@@ -1,29 +1,35 @@
 """A compiled queue on named nodes: whole runs, single decisions of a view, and any state to go on from.
 
-`blank_queue` makes one, `limited` adds limits, and `kernels.node_queue.set_state` sets it to a state.
+`blank_queue` makes one; `kernels.node_queue.set_state` sets it to a state, from which `decide` says whom a policy would
+start, and `advance` plays on.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
 import numpy as np
 
-from forerun.cluster.engine.allocator import work_on_request_s
+from forerun.cluster.engine.allocator import PLACEMENTS, require_places, work_on_request_s
 from forerun.cluster.engine.kernels import node_plan as npl
+from forerun.cluster.engine.kernels import node_profile as pf
+from forerun.cluster.engine.kernels import node_promises as pr
 from forerun.cluster.engine.kernels import node_queue as nq
-from forerun.cluster.engine.kernels import priority as qk
+from forerun.cluster.engine.kernels import placement as pk
+from forerun.cluster.engine.kernels import queue_state as qs
+from forerun.cluster.engine.kernels import slurm_rule
 from forerun.cluster.engine.priority import QueueRules
 from forerun.cluster.engine.record import Record
 from forerun.cluster.inputs.arrays import BOOL, F64, I64, JobLabels, Jobs
 from forerun.cluster.inputs.limits import Limits
-from forerun.cluster.inputs.reach import Entries, entries_of
+from forerun.cluster.inputs.reach import WHOLE_NODE, Entries, Reach, beside_nodes, entries_of, reach_of
 from forerun.cluster.inputs.setting import Setting, Window
 from forerun.cluster.policies.orders.multifactor import Multifactor, ShareTree
 from forerun.cluster.policies.orders.sjf import ShortestRequest
-from forerun.cluster.policy import Allocation, Order, View
+from forerun.cluster.policy import Allocation, Order, PriorityOrder, View
 
 _WORD: Final = 64
 #: between two counts of priorities, where the order does not say it: Slurm's default
@@ -49,10 +55,62 @@ def pools_of(nodes: BOOL) -> I64:
 
 def fresh_clock() -> F64:
     """The instants of a scheduler that has not decided anything."""
-    clock = np.full(nq.CLOCK, np.inf)
-    clock[[nq.PLANNED_S, nq.RANKED_S, nq.TRIED_S]] = -np.inf
-    clock[nq.NEWS] = 0.0
+    clock = np.full(qs.CLOCK, np.inf)
+    clock[[qs.PLANNED_S, qs.RANKED_S, qs.TRIED_S]] = -np.inf
+    clock[qs.NEWS] = 0.0
     return clock
+
+
+def one_entry(reach: Reach) -> Entries:
+    """Entries of jobs that wait once each, whatever their partitions."""
+    return Entries(np.arange(len(reach.kind) + 1), reach, ())
+
+
+@dataclass(frozen=True, slots=True)
+class _Classes:
+    """Which nodes jobs may use, by the GPU types that they try one after another.
+
+    nodes : bool[classes, nodes]. asks : int64[jobs], the class that each job tries first. other, type_of : int64[classes],
+    the class that is tried next (-1: none), and the GPU type of each.
+    """
+
+    nodes: BOOL
+    asks: I64
+    other: I64
+    type_of: I64
+
+    @classmethod
+    def whole(cls, reach: Reach, first: I64) -> _Classes:
+        """The classes of entries as they are, whatever the GPU types of nodes. first: the first entry of each job."""
+        none = np.zeros(len(reach.nodes), np.int64)
+        return cls(reach.nodes, reach.kind[first], none - 1, none)
+
+    @classmethod
+    def of(cls, reach: Reach, types: I64, tries: Sequence[Sequence[int]]) -> _Classes:
+        """The classes of a reach. types: of the nodes. tries: by job, the GPU types in their order; empty: any at once."""
+        rows, other, type_of = list[BOOL](), list[int](), list[int]()
+        known: dict[tuple[int, tuple[int, ...]], int] = {}
+
+        def chain(kind: int, order: tuple[int, ...]) -> int:
+            if (kind, order) not in known:
+                following = chain(kind, order[1:]) if len(order) > 1 else -1
+                mine = reach.nodes[kind]
+                rows.append(mine & (types == order[0]) if order else mine)
+                other.append(following)
+                type_of.append(order[0] if order else int(types[mine].min(initial=0)))
+                known[kind, order] = len(rows) - 1
+            return known[kind, order]
+
+        if len(tries):
+            asks = [chain(kind, tuple(order)) for kind, order in zip(reach.kind.tolist(), tries, strict=True)]
+        else:
+            everything = tuple(range(int(types.max(initial=0)) + 1))
+            first = {kind: chain(kind, everything) for kind in np.unique(reach.kind).tolist()}
+            asks = [first[kind] for kind in reach.kind.tolist()]
+        if not rows:
+            rows, other, type_of = [np.ones(len(types), np.bool_)], [-1], [0]
+        numbers = (np.array(column, np.int64) for column in (asks, other, type_of))
+        return cls(np.array(rows), *numbers)
 
 
 def blank_queue(
@@ -61,34 +119,109 @@ def blank_queue(
     gpus: I64,
     request_s: F64,
     windows: Sequence[Window],
+    terms: qs.Terms,
     *,
-    tested: int,
-    capacity: int,
-) -> nq.Queue:
-    """A queue before its first arrival, in which nothing limits or ranks jobs but their submission.
+    capacity: int = 0,
+    types: I64 | None = None,
+    tries: Sequence[Sequence[int]] = (),
+    limits: Limits | None = None,
+) -> qs.Queue:
+    """A queue before its first arrival, in which nothing ranks jobs but their submission.
 
     Parameters
     ----------
     size : int64[nodes], GPUs of each node.
-    entries : which nodes each job may use in each of its partitions, and how it spreads over them.
+    entries : which nodes each job may use, and how it spreads over them; by Slurm's rule in each of its partitions.
     gpus, request_s : of the jobs.
     windows : maintenance.
-    tested : how many waiting jobs a plan looks at, at most.
+    terms : by which it is played.
     capacity : entries of the log, at least.
+    types : int64[nodes], the number of the GPU type of each node (default: all of one). Slurm's plans do not ask.
+    tries : by job, the GPU types in the order in which it tries them (default: by number).
+    limits : of the jobs, by row (default: none).
     """
-    jobs, total, reach = len(gpus), int(size.sum()), entries.reach
-    several, begin = len(reach.kind), entries.first[:-1]
+    size, gpus, request_s = np.array(size), np.array(gpus), np.array(request_s)  # not read-only
+    jobs, total, plans = len(gpus), int(size.sum()), terms.rule == qs.PLAN
+    types = np.zeros(len(size), np.int64) if types is None or plans else types
+    reach, begin = entries.reach.of(entries.first[:-1]), entries.first[:-1]
+    classes = _Classes.whole(entries.reach, begin) if plans else _Classes.of(reach, types, tries)
+    per_node = size if terms.placement == pk.BUDDY else np.ones(len(size), np.int64)
+    unit_first = np.concatenate(([0], np.cumsum(per_node))).astype(np.int64)
+    units = np.ones(total, np.int64) if len(per_node) < unit_first[-1] else size
+    capacity = max(capacity, 4 * total + jobs + 256)
+    windows = sorted(windows, key=lambda each: each.announced_s)
+    marks = {at_s for each in windows for at_s in (each.announced_s, each.to_s)}
+    if not plans:
+        marks |= {each.from_s for each in windows}
+    taken = np.array([away(each, size, None if plans else types) for each in windows], np.int64).reshape(
+        -1, len(size)
+    )
+    free = _nodes(units, np.repeat(classes.nodes, per_node, axis=1), classes, reach, gpus, request_s)
+    if plans:
+        free = _with_plan(free, min(terms.tested, len(entries.reach.kind)) + len(windows))
+    many, groups_of = _limits(limits, classes, jobs, promises=not plans and terms.rule != qs.IN_ORDER)
+    places: I64 = np.zeros(0, np.int64) if limits is None else limits.gpus
+    several = len(entries.reach.kind)
+    everywhere = terms.rule == qs.IN_ORDER and reach.is_everywhere
+    return qs.Queue(
+        submit=np.zeros(jobs),
+        work=np.zeros(jobs),
+        gpus=gpus,
+        first_start=np.full(jobs, -1.0),
+        end=np.full(jobs, -1.0),
+        first_promise=np.full(jobs, -1.0),
+        entry_first=entries.first,
+        entry_job=entries.job,
+        entry_kind=entries.reach.kind,
+        entry_wide=entries.reach.count,
+        entry_each=entries.reach.each,
+        line=0 * entries.reach.line if everywhere else entries.reach.line,
+        nodes=free,
+        promises=_promises(terms, reach, classes, size, unit_first, groups_of, places, free, len(windows)),
+        limits=many,
+        ranks=qs.Ranks(
+            tier=np.zeros(several, np.int64),
+            fixed=np.zeros(several),
+            since=np.zeros(jobs),
+            owner=np.zeros(jobs, np.int64),
+            fair=np.zeros(1),
+            usage=np.zeros(1),
+            usage_gpus=np.zeros(1),
+            usage_s=np.zeros(1),
+            priority=np.zeros(several),
+        ),
+        ending=np.zeros(total + 1, np.int64),
+        end_key=np.zeros(total + 1),
+        waiting=np.zeros(several + 1, np.int64),
+        held_up=np.zeros(len(reach.lines), np.bool_),
+        line_nodes=words_of(reach.lines),
+        shut=np.zeros(free.levels.shape[1], np.int64),
+        window_from=np.array([each.from_s for each in windows], np.float64),
+        window_to=np.array([each.to_s for each in windows], np.float64),
+        window_announced=np.array([each.announced_s for each in windows], np.float64),
+        window_nodes=words_of(taken > 0),
+        window_gpus=_window_gpus(windows, taken, per_node, units, len(places)),
+        marks=np.array(sorted(marks), np.float64),
+        clock=fresh_clock(),
+        meta=np.zeros(qs.PLACES, np.int64),
+        log_row=np.zeros(capacity, np.int64),
+        log_gpus=np.zeros(capacity, np.int64),
+        log_seats=np.zeros(capacity, np.int64),
+        log_node=np.zeros(capacity + len(units), np.int64),
+        log_share=np.zeros(capacity + len(units), np.int64),
+        event_time=np.zeros(capacity),
+        event_pending=np.zeros(capacity, np.int64),
+        event_first=np.zeros(capacity + 1, np.int64),
+    )
+
+
+def _nodes(size: I64, mine: BOOL, classes: _Classes, reach: Reach, gpus: I64, request_s: F64) -> npl.Nodes:
+    """The nodes, or units, before anything runs. mine: bool[classes, units], those of each class."""
+    jobs, total, pool = len(gpus), int(size.sum()), pools_of(mine)
     levels = words_of(size[None, :] >= np.arange(int(size.max()) + 3)[:, None])  # but one: none has so many
     levels[-1] = levels[0]
-    planned = min(tested, several)
-    slots, words = 2 * (planned + len(windows)) + 4, levels.shape[1]
-    pool = pools_of(reach.nodes)
-    pools, sets = int(pool.max(initial=0)) + 1, words_of(reach.nodes)
-    capacity = max(capacity, 4 * total + jobs + 256)
-    marks = {at_s for each in windows for at_s in (each.announced_s, each.to_s)}
-    none: I64 = np.zeros(0, np.int64)
-    columns = {name: np.zeros(several) for name in ("fixed", "priority")}
-    nodes = npl.Nodes(
+    words, pools, sets = levels.shape[1], int(pool.max(initial=0)) + 1, words_of(mine)
+    return npl.Nodes(
         size=size,
         free=size.copy(),
         levels=levels,
@@ -96,9 +229,9 @@ def blank_queue(
         pool=pool,
         from_word=np.argmax(sets != 0, axis=1).astype(np.int64),
         to_word=(words - np.argmax(sets[:, ::-1] != 0, axis=1)).astype(np.int64),
-        kind=reach.kind[begin],
-        wide=reach.count[begin],
-        each=reach.each[begin],
+        kind=classes.asks.copy(),
+        wide=reach.count,
+        each=reach.each,
         gpus=gpus,
         request=request_s,
         runs=np.zeros(total + 1, np.int64),
@@ -113,8 +246,8 @@ def blank_queue(
         starts=np.zeros(total + 1, np.int64),
         horizon=np.full(1, np.inf),
         slots=np.ones(pools, np.int64),
-        slot_s=np.zeros((pools, slots)),
-        slot_busy=np.zeros((pools, slots, words), np.int64),
+        slot_s=np.zeros((pools, 1)),
+        slot_busy=np.zeros((pools, 1, words), np.int64),
         beyond=np.zeros(words, np.int64),
         later_free=size.copy(),
         usable=np.zeros(words, np.int64),
@@ -122,77 +255,164 @@ def blank_queue(
         chosen=np.zeros(words, np.int64),
         meta=np.zeros(npl.META, np.int64),
     )
-    return nq.Queue(
-        submit=np.zeros(jobs),
-        work=np.zeros(jobs),
-        gpus=gpus,
-        first_start=np.full(jobs, -1.0),
-        end=np.full(jobs, -1.0),
-        entry_first=entries.first,
-        entry_job=entries.job,
-        entry_kind=reach.kind,
-        entry_wide=reach.count,
-        entry_each=reach.each,
-        line=reach.line,
-        nodes=nodes,
-        limits=nq.Limits(np.zeros(jobs + 1, np.int64), none, none, none, none.copy(), none.copy()),
-        ranks=nq.Ranks(
-            tier=np.zeros(several, np.int64),
-            since=np.zeros(jobs),
-            owner=np.zeros(jobs, np.int64),
-            fair=np.zeros(1),
-            usage=np.zeros(1),
-            usage_gpus=np.zeros(1),
-            usage_s=np.zeros(1),
-            **columns,
+
+
+def _with_plan(free: npl.Nodes, planned: int) -> npl.Nodes:
+    """The nodes with arrays for a plan of so many jobs and windows."""
+    pools, words = len(free.slots), free.levels.shape[1]
+    slots = 2 * planned + 4
+    return free._replace(slot_s=np.zeros((pools, slots)), slot_busy=np.zeros((pools, slots, words), np.int64))
+
+
+def _promises(
+    terms: qs.Terms,
+    reach: Reach,
+    classes: _Classes,
+    size: I64,
+    unit_first: I64,
+    groups_of: Sequence[Sequence[int]],
+    places: I64,
+    free: npl.Nodes,
+    windows: int,
+) -> pr.Promises:
+    """The arrays of promises, none of which is made. groups_of: the planned groups of each job. places: GPUs by group."""
+    jobs, units, total = len(reach.kind), len(free.size), int(size.sum())
+    largest = np.array([int(size[mine].max(initial=0)) for mine in classes.nodes], np.int64)
+    fewest = int(largest[largest > 0].min(initial=total or 1))
+    wide = np.where(reach.said > 0, reach.said, -(-free.gpus // fewest))
+    if terms.placement in (pk.CONSOLIDATED, pk.BUDDY):
+        alone = (reach.each == WHOLE_NODE) * reach.count * int(largest.max(initial=0))
+        wide = np.minimum(np.maximum(free.gpus, alone), units)
+    promised = jobs if terms.rule == qs.KEPT else min(terms.promises, jobs)
+    seats = int(wide.sum()) if terms.rule == qs.KEPT else promised * int(wide.max(initial=1))
+    most = max(map(len, groups_of), default=0)
+    steps = 2 * (total + seats + windows * (units + len(places)) + most * (total + promised)) + 8
+    steps += units + len(places)
+    group_first = np.cumsum([0, *map(len, groups_of)]).astype(np.int64)
+    groups = np.array([units + group for of_job in groups_of for group in of_job], np.int64)
+    first = np.argmax(classes.nodes, axis=1).astype(np.int64)
+    last = classes.nodes.shape[1] - np.argmax(classes.nodes[:, ::-1], axis=1)
+    whole = np.concatenate((free.size, places))
+    made = pr.Promises(
+        profile=pf.Profile(
+            head=np.zeros(len(whole), np.int64),
+            time=np.zeros(steps),
+            free=np.zeros(steps, np.int64),
+            after=np.zeros(steps, np.int64),
+            meta=np.zeros(2, np.int64),
         ),
-        ending=np.zeros(total + 1, np.int64),
-        end_key=np.zeros(total + 1),
-        waiting=np.zeros(several + 1, np.int64),
-        held_up=np.zeros(len(reach.lines), np.bool_),
-        line_nodes=words_of(reach.lines),
-        shut=np.zeros(words, np.int64),
-        window_from=np.array([each.from_s for each in windows], np.float64),
-        window_to=np.array([each.to_s for each in windows], np.float64),
-        window_announced=np.array([each.announced_s for each in windows], np.float64),
-        window_nodes=words_of(np.array([away(each, size) for each in windows]).reshape(-1, len(size))),
-        marks=np.array(sorted(marks), np.float64),
-        clock=fresh_clock(),
-        meta=np.zeros(nq.PLACES, np.int64),
-        log_row=np.zeros(capacity, np.int64),
-        log_gpus=np.zeros(capacity, np.int64),
-        log_seats=np.zeros(capacity, np.int64),
-        log_node=np.zeros(capacity + len(size), np.int64),
-        event_time=np.zeros(capacity),
-        event_pending=np.zeros(capacity, np.int64),
-        event_first=np.zeros(capacity + 1, np.int64),
+        whole=whole,
+        held=np.zeros(units, np.int64),
+        unit_first=unit_first,
+        node_size=size,
+        largest=largest,
+        other=classes.other,
+        from_node=first,
+        to_node=last.astype(np.int64),
+        asks=classes.asks,
+        said=reach.said,
+        group_first=group_first,
+        groups=groups,
+        at=np.full(jobs, pr.NO_PROMISE),
+        belief=np.zeros(jobs),
+        first=np.full(jobs, pf.NONE),
+        unit=np.zeros(seats, np.int64),
+        gpus=np.zeros(seats, np.int64),
+        after=np.zeros(seats, np.int64),
+        given=np.ones(len(free.slots), np.int64),
+        raised=np.ones(len(free.slots), np.int64),
+        closed=np.zeros(len(largest), np.int64),
+        class_free=np.zeros(len(largest), np.int64),
+        chosen=np.zeros(promised + 1, np.int64),
+        pick_unit=np.zeros(units, np.int64),
+        pick_gpus=np.zeros(units, np.int64),
+        free=np.zeros(len(size), np.int64),
+        size=np.zeros(len(size), np.int64),
+        owner=np.zeros(units, np.int64),
+        node=np.zeros(len(size) + 1, np.int64),
+        share=np.zeros(len(size) + 1, np.int64),
+        key=np.zeros(len(size)),
+        draws=np.zeros(1, np.int64),
+        meta=np.zeros(3, np.int64),
     )
+    pr.clear_promises(free, made)
+    return made
 
 
-def limited(queue: nq.Queue, limits: Limits, rows: Sequence[int]) -> nq.Queue:
-    """The queue with limits, except those that are the nodes of a partition, which count as nodes here.
+def _limits(
+    limits: Limits | None, classes: _Classes, jobs: int, *, promises: bool
+) -> tuple[qs.Limits, tuple[tuple[int, ...], ...]]:
+    """Limits as arrays, and the groups of each job that are promised GPUs of as nodes are: the planned ones of all types.
 
-    Where a job may run on several GPU types, the limits on the first of them count.
-
-    Parameters
-    ----------
-    rows : the number of each job in the limits.
+    promises: whether the rule makes any; else planned groups are limits as others are.
     """
-    of_jobs = [[group for group in limits.groups_of[0][row] if group not in limits.planned] for row in rows]
-    first = np.cumsum([0, *map(len, of_jobs)]).astype(np.int64)
-    groups = np.array([group for of_job in of_jobs for group in of_job], np.int64)
+    types = int(classes.type_of.max(initial=0)) + 1
+    none: I64 = np.zeros(0, np.int64)
+    if limits is None:
+        first = np.zeros((types, jobs + 1), np.int64)
+        return qs.Limits(classes.type_of, first, *([none] * 9)), ((),) * jobs
+    planned: list[tuple[int, ...]] = [()] * jobs
+    if limits.planned and promises:
+        of_types = zip(*limits.planned_of, strict=True)
+        planned = [tuple(sorted(frozenset(one[0]).intersection(*one[1:]))) for one in of_types]
+    counted = [
+        [[group for group in groups if group not in planned[job]] for job, groups in enumerate(of_type)]
+        for of_type in limits.groups_of[:types]
+    ]
+    lengths = np.array([[len(groups) for groups in of_type] for of_type in counted], np.int64)
+    ends = np.cumsum(lengths).reshape(lengths.shape)
+    first = np.concatenate((ends[:, :1] - lengths[:, :1], ends), axis=1)
+    groups = np.array([group for of_type in counted for of_job in of_type for group in of_job], np.int64)
     used = np.zeros(len(limits.gpus), np.int64)
-    return queue._replace(limits=nq.Limits(first, groups, limits.gpus, limits.jobs, used, used.copy()))
+    many = qs.Limits(
+        type_of=classes.type_of,
+        first=first,
+        groups=groups,
+        **{
+            name: np.array(getattr(limits, field), np.int64)
+            for name, field in (
+                ("most_gpus", "gpus"),
+                ("most_jobs", "jobs"),
+                ("own_gpus", "own_gpus"),
+                ("pool", "pool"),
+                ("pool_gpus", "pool_gpus"),
+            )
+        },
+        gpus=used,
+        jobs=used.copy(),
+        pooled=np.zeros(len(limits.pool_gpus), np.int64),
+    )
+    return many, tuple(planned)
 
 
-def away(window: Window, size: I64) -> BOOL:
-    """bool[nodes]: the nodes that a window takes: those that it names, else the last ones with so many GPUs."""
-    named = np.zeros(len(size), np.bool_)
+def away(window: Window, size: I64, types: I64 | None = None) -> I64:
+    """int64[nodes]: the GPUs that a window takes of each node: those of the nodes that it names, else the last ones.
+
+    types: int64[nodes], the GPU type of each, where a window says how many it takes of each type (default: any will do).
+    """
+    taken = np.zeros(len(size), np.int64)
     if window.nodes:
-        named[list(window.nodes)] = True
-        return named
-    behind = np.cumsum(size[::-1])[::-1] - size
-    return behind < window.gpus
+        taken[list(window.nodes)] = size[list(window.nodes)]
+        return taken
+    by_type = window.of_types if types is not None else ()
+    for number, gpus in enumerate(by_type or (window.gpus,)):
+        mine = types == number if by_type else np.ones(len(size), np.bool_)
+        behind = np.cumsum(size[mine][::-1])[::-1] - size[mine]
+        taken[mine] = np.clip(gpus - behind, 0, size[mine])
+    return taken
+
+
+def _window_gpus(windows: Sequence[Window], away: I64, per_node: I64, units: I64, groups: int) -> I64:
+    """int64[windows, units and groups], what windows take. away: int64[windows, nodes]."""
+    taken = np.zeros((len(windows), len(units) + groups), np.int64)
+    place = np.arange(len(units)) - np.repeat(np.cumsum(per_node) - per_node, per_node)
+    for at, window in enumerate(windows):
+        of_node = np.repeat(away[at], per_node)
+        alone = len(units) > len(per_node)  # each GPU is a unit, and the last ones of a node go first
+        taken[at, : len(units)] = np.repeat(per_node, per_node) - place <= of_node if alone else of_node
+        for group, gpus in window.of_groups if groups else ():
+            taken[at, len(units) + group] += gpus
+    return taken
 
 
 class Shares:
@@ -205,7 +425,7 @@ class Shares:
     ranks : have the usage, of each owner at each rate at which its jobs are charged.
     """
 
-    def __init__(self, order: Multifactor, jobs: Jobs, ranks: nq.Ranks, decay_per_s: float) -> None:
+    def __init__(self, order: Multifactor, jobs: Jobs, ranks: qs.Ranks, decay_per_s: float) -> None:
         self.order, self.decay_per_s = order, decay_per_s
         self.tree = ShareTree(order.accounts)
         accounts = jobs.labels.account if jobs.labels is not None else ("",) * len(jobs)
@@ -223,7 +443,7 @@ class Shares:
         """Charge everybody until now, and count what their shares add."""
         order, ranks = self.order, self.ranks
         for owner in np.flatnonzero(ranks.usage_gpus).tolist():
-            nq.settle(ranks, owner, now_s, self.decay_per_s)
+            qs.settle(ranks, owner, now_s, self.decay_per_s)
         idle = ranks.usage_gpus == 0
         gone = np.exp(-self.decay_per_s * (now_s - ranks.usage_s))
         gpu_s = np.where(idle, ranks.usage * gone, ranks.usage)
@@ -235,53 +455,70 @@ class Shares:
 
 
 class NodeQueueRules(QueueRules):
-    """A whole run of Slurm's scheduler.
+    """A whole run in a queue on named nodes.
 
     Parameters
     ----------
     setting, record : what is run; written: what happens.
-    terms : how far and how often it plans.
-    order : of the queue: by submission, by the requested time, or multifactor.
+    terms : the rule by which jobs start.
+    order : of the queue: by submission, by the requested time, WFP3, multifactor, or by what a priority policy goes.
     """
 
     is_rigid = True
 
-    def __init__(self, setting: Setting, record: Record, terms: nq.Terms, order: Order) -> None:
-        jobs, size = setting.jobs, setting.cluster.node_gpus()
-        entries = entries_of(jobs, setting.cluster)
+    def __init__(
+        self, setting: Setting, record: Record, terms: qs.Terms, order: Order | PriorityOrder
+    ) -> None:
+        jobs, cluster = setting.jobs, setting.cluster
+        size, names, plans = cluster.node_gpus(), cluster.node_types(), terms.rule == qs.PLAN
+        entries = entries_of(jobs, cluster) if plans else one_entry(reach_of(jobs, cluster))
+        numbers = {name: number for number, name in enumerate(dict.fromkeys(names))}
+        limits = setting.limits
+        if limits is not None:
+            limits = limits.without_planned() if plans else beside_nodes(limits, jobs, cluster)
         queue = blank_queue(
             size,
             entries,
             jobs.gpus,
             np.maximum(jobs.request_s, 1.0),
             setting.maintenance,
-            tested=terms.tested,
+            terms,
             capacity=1 << 16,
+            types=np.array([numbers[name] for name in names], np.int64),
+            limits=limits,
         )
-        if setting.limits is not None:
-            queue = limited(queue, setting.limits, range(len(jobs)))
+        if not plans:
+            require_places(
+                jobs, entries.reach, PLACEMENTS[terms.placement], lambda row: _has_place(queue, terms, row)
+            )
         self.terms, self.shares, record.names_gpus = terms, None, True
-        if isinstance(order, ShortestRequest):
-            queue.ranks.fixed[:] = -jobs.request_s[entries.job]
+        work_s = work_on_request_s(setting)
+        queue.ranks.since[:] = jobs.submit_s
+        if isinstance(order, PriorityOrder):
+            queue.ranks.fixed[:] = -keys_of(order, jobs, work_s)
+        elif isinstance(order, ShortestRequest):
+            queue.ranks.fixed[:] = -jobs.request_s[queue.entry_job]
         elif isinstance(order, Multifactor):
             queue = self._ranked(queue, order, setting, entries)
-        work_s = work_on_request_s(setting)
         self.queue = queue._replace(submit=jobs.submit_s.astype(np.float64), work=work_s)
         self.owner: I64 = np.full(int(size.sum()), -1, np.int64)
-        self.first_gpu = np.concatenate(([0], np.cumsum(size)))
+        self.first_gpu = np.concatenate(([0], np.cumsum(self.queue.nodes.size)))
         super().__init__(setting, record, self.queue, work_s)
 
-    def _ranked(self, queue: nq.Queue, order: Multifactor, setting: Setting, entries: Entries) -> nq.Queue:
+    def _ranked(self, queue: qs.Queue, order: Multifactor, setting: Setting, entries: Entries) -> qs.Queue:
         """The queue with the priorities of an order."""
-        weights, ranks = order.weights, queue.ranks
+        weights, ranks, jobs, cluster = order.weights, queue.ranks, setting.jobs, setting.cluster
         decay_per_s = math.log(2.0) / order.half_life_s if order.half_life_s else 0.0
-        ranks.tier[:], ranks.fixed[:] = order.standing(setting.jobs, setting.cluster, entries)
-        ranks.since[:] = setting.jobs.submit_s
+        each = entries_of(jobs, cluster)
+        standing = order.standing(jobs, cluster, each)
+        for column, values in zip((ranks.tier, ranks.fixed), standing, strict=True):
+            alike = len(column) == len(values)  # else a job waits once, by its best partition
+            column[:] = values if alike else np.maximum.reduceat(values, each.first[:-1])
         self.terms = self.terms._replace(
             age_per_s=weights.age / order.max_age_s,
             most_age=float(weights.age),
             decay_per_s=decay_per_s,
-            count_s=order.count_s or COUNT_S,
+            count_s=float(order.count_s or COUNT_S),
         )
         if not weights.fairshare:
             return queue
@@ -298,7 +535,7 @@ class NodeQueueRules(QueueRules):
         while True:
             if next_s >= shares.due_s:
                 shares.count(next_s)
-                self.queue.clock[nq.RANKED_S] = -np.inf
+                self.queue.clock[qs.RANKED_S] = -np.inf
             next_s = float(nq.advance(self.queue, self.terms, min(until_s, shares.due_s)))
             if not shares.due_s <= next_s < until_s:
                 return next_s
@@ -306,13 +543,27 @@ class NodeQueueRules(QueueRules):
     def _take_log(self) -> None:
         """Hand changes to the record, with the GPUs of those who start."""
         queue = self.queue
-        most = int(queue.log_gpus[: queue.meta[qk.LOGGED]].sum()) + len(self.owner)
+        most = int(queue.log_share[: queue.meta[qs.SEATED]].sum())
         row, event, first, count = np.zeros((4, most), np.int64)
         runs = int(nq.name_gpus(queue, self.first_gpu, self.owner, row, event, first, count))
         times_s = queue.event_time[event[:runs]]
         self.record.seat_all(times_s, row[:runs].copy(), first[:runs].copy(), count[:runs].copy())
-        queue.meta[nq.SEATED] = 0
+        queue.meta[qs.SEATED] = 0
         super()._take_log()
+
+
+def keys_of(order: PriorityOrder, jobs: Jobs, work_s: F64) -> F64:
+    """float64[jobs], by which an order that does not change puts jobs, least first."""
+    return {
+        PriorityOrder.SUBMISSION: np.zeros(len(jobs)),
+        PriorityOrder.DURATION: work_s,
+        PriorityOrder.AREA: work_s * jobs.gpus,
+        PriorityOrder.DEADLINE: jobs.deadline_s.astype(np.float64),
+    }[order]
+
+
+def _has_place(queue: qs.Queue, terms: qs.Terms, row: int) -> bool:
+    return bool(pr.could_ever(queue.nodes, queue.promises, row, terms.placement, terms.seed))
 
 
 class Ran(NamedTuple):
@@ -325,72 +576,179 @@ class Ran(NamedTuple):
     nodes: tuple[int, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Promise:
+    """A start that a waiting job is promised: when, and how many GPUs of which units (see `kernels.node_promises`)."""
+
+    start_s: float
+    on: tuple[tuple[int, int], ...]
+
+
 def decided(
     view: View,
-    terms: nq.Terms,
+    terms: qs.Terms,
     waiting: I64,
-    fresh: BOOL,
     clock: F64,
     *,
+    fresh: BOOL,
     ended: bool,
     gone: Sequence[Ran] = (),
-) -> Allocation:
-    """What the scheduler answers to a view.
+    promised: Mapping[int, Promise],
+) -> tuple[Allocation, dict[int, Promise]]:
+    """What the scheduler answers to a view, and what it has promised, by job number.
 
     Parameters
     ----------
     view : who runs and waits, and where.
-    terms : how far and how often it plans.
+    terms : the rule by which jobs start.
     waiting : positions of the waiting jobs, in their order.
+    clock : as of `queue_state.Queue`, changed in place.
     fresh : bool[count], which jobs came now.
-    clock : as of `node_queue.Queue`, changed in place.
     ended : whether a job ended, or maintenance changed.
     gone : the jobs that ended now: what is due at a second comes before what happens within it.
+    promised : what it had promised before.
     """
-    assert view.entries is not None
     delayed = terms.latency_s > 0
     gone = gone if delayed else ()
-    jobs = np.append(view.job, np.array([one.job for one in gone], np.int64))
-    queue = blank_queue(
-        view.node_gpus,
-        view.entries.of(jobs),
-        np.append(view.gpus, np.array([one.gpus for one in gone], np.int64)),
-        np.append(view.requested_s, [one.requested_s for one in gone]),
-        view.windows,
-        tested=terms.tested,
-        capacity=0,
-    )
-    if view.limits is not None:
-        queue = limited(queue, view.limits, jobs.tolist())
+    queue, terms = _of_view(view, terms, gone)
+    nodes, jobs = queue.nodes, view.job
+    tracked, alone = len(view.owner) > 0, len(nodes.size) > len(queue.promises.node_size)
     running = np.flatnonzero(view.held > 0)
-    on = [sorted(view.on_nodes(at)) for at in running.tolist()] + [list(one.nodes) for one in gone]
-    seats = np.array([node for nodes in on for node in nodes], np.int64)
+    on = [
+        [(gpu, 1) for gpu in np.flatnonzero(view.owner == jobs[at]).tolist()]
+        if alone
+        else sorted(view.on_nodes(at).items())
+        if tracked
+        else [(int(view.gpu_type[at]), int(view.held[at]))]
+        for at in running.tolist()
+    ]
+    on += [[(node, 0) for node in one.nodes] for one in gone]
+    seats = np.array([seat for mine in on for seat in mine], np.int64).reshape(-1, 2).T.copy()
     begin = np.cumsum([0, *map(len, on)]).astype(np.int64)
     start_s = np.append(view.changed_s[running], [one.start_s for one in gone])
-    running = np.append(running, np.arange(view.count, len(jobs)))
-    nq.set_state(queue, terms, view.now_s, running, start_s, begin, seats, waiting)
+    running = np.append(running, view.count + np.arange(len(gone)))
+    nq.set_state(queue, terms, view.now_s, running, start_s, begin, seats[0], seats[1], waiting)
     if delayed:
         waiting = waiting[~fresh[waiting]]
-    in_order = np.concatenate(
-        [np.arange(*queue.entry_first[[at, at + 1]]) for at in waiting.tolist()] or [waiting]
-    )
-    queue.waiting[: len(in_order)] = in_order
-    queue.meta[nq.WAITING], queue.meta[nq.QUEUED] = len(in_order), len(waiting)
+    in_order = [
+        entry for at in waiting.tolist() for entry in range(*queue.entry_first[[at, at + 1]].tolist())
+    ]
+    queue.waiting[: len(in_order)] = in_order  # in the order of the view
+    queue.meta[qs.WAITING], queue.meta[qs.QUEUED] = len(in_order), len(waiting)
+    _promise_again(queue, view, waiting, promised)
     queue.clock[:] = clock
-    news = nq.ENDED * ended | nq.CAME * bool(fresh.any())
+    news = qs.ENDED * ended | qs.CAME * bool(fresh.any())
     nq.decide(queue, terms, view.now_s, 0 if delayed else news)
     if delayed:
-        nq.note(queue, terms, view.now_s, news)
-    nodes, given, on_nodes = queue.nodes, view.held.copy(), dict[int, dict[int, int]]()
+        slurm_rule.note(queue, terms, view.now_s, news)
+    clock[:] = queue.clock
+    wake_s = float(min(clock[qs.TRY_S], clock[qs.WAKE_S]))
+    answer = _allocation(queue, view, wake_s)
+    if terms.rule == qs.PLAN:
+        answer = replace(answer, gpu_type=None)  # nodes of several types may be its
+    return answer, _promises_of(queue, view, terms)
+
+
+def _promise_again(queue: qs.Queue, view: View, waiting: I64, promised: Mapping[int, Promise]) -> None:
+    """Promise waiting jobs what they were promised before."""
+    nodes, p = queue.nodes, queue.promises
+    for at in waiting.tolist() if promised else ():
+        if (had := promised.get(int(view.job[at]))) is not None:
+            p.pick_unit[: len(had.on)], p.pick_gpus[: len(had.on)] = np.array(had.on, np.int64).T
+            p.meta[pr.PICKED] = len(had.on)
+            nodes.kind[at] = pr.class_on(nodes, p, at, had.on[0][0])
+            pr.promise(nodes, p, at, had.start_s)
+
+
+def _allocation(queue: qs.Queue, view: View, wake_s: float) -> Allocation:
+    """The jobs that run, and those that a decision starts."""
+    nodes, given, types = queue.nodes, view.held.copy(), view.gpu_type.copy()
+    named, chosen = dict[int, dict[int, int]](), dict[int, I64]()
     for at in nodes.starts[: nodes.meta[npl.STARTS]].tolist():
         first, count = int(nodes.seat_first[at]), int(nodes.seat_count[at])
-        given[at] = view.gpus[at]
-        left = int(view.gpus[at])
-        for turn, node in enumerate(nodes.seat_node[first : first + count].tolist()):
-            each = int(nodes.each[at])
-            on_nodes.setdefault(at, {})[node] = min(
-                left, each if each != npl.WHOLE else -(-left // (count - turn))
-            )
-            left -= on_nodes[at][node]
-    clock[:] = queue.clock
-    return Allocation(given, nodes=on_nodes, wake_s=float(min(clock[nq.TRY_S], clock[nq.PLAN_S])))
+        given[at] = left = int(view.gpus[at])
+        units, share = nodes.seat_node[first : first + count], nodes.seat_gpus[first : first + count]
+        types[at] = queue.limits.type_of[nodes.kind[at]]
+        if len(nodes.size) > len(queue.promises.node_size):
+            chosen[at] = np.sort(units)
+        elif len(view.owner):
+            named[at] = {}
+            for turn, (node, gpus) in enumerate(zip(units.tolist(), share.tolist(), strict=True)):
+                named[at][node] = (
+                    min(gpus, -(-left // (count - turn))) if nodes.each[at] == npl.WHOLE else gpus
+                )
+                left -= named[at][node]
+    return Allocation(given, types, nodes=named, seats=chosen, wake_s=wake_s)
+
+
+def _promises_of(queue: qs.Queue, view: View, terms: qs.Terms) -> dict[int, Promise]:
+    """What waiting jobs are promised, by their numbers."""
+    p, promised = queue.promises, dict[int, Promise]()
+    for at in queue.waiting[: queue.meta[qs.WAITING]].tolist() if terms.rule == qs.KEPT else ():
+        if p.at[at] != pr.NO_PROMISE:
+            pr.picks_promised(p, at)
+            picked = int(p.meta[pr.PICKED])
+            on_units = zip(p.pick_unit[:picked].tolist(), p.pick_gpus[:picked].tolist(), strict=True)
+            promised[int(view.job[at])] = Promise(float(p.at[at]), tuple(on_units))
+    return promised
+
+
+def _of_view(view: View, terms: qs.Terms, gone: Sequence[Ran]) -> tuple[qs.Queue, qs.Terms]:
+    """A queue of the jobs of a view, and of some that have gone; GPUs of a type are a node where those are not tracked."""
+    jobs, several = (
+        np.append(view.job, np.array([one.job for one in gone], np.int64)),
+        len(view.type_total) > 1,
+    )
+    placement, seed = (PLACEMENTS.index(view.placement), view.seed) if len(view.owner) else (pk.FIRST_FIT, 0)
+    terms = terms._replace(placement=placement, seed=seed)
+    windows: Sequence[Window] = view.windows
+    plans, limits = terms.rule == qs.PLAN, _limits_of(view)
+    if plans:
+        assert view.entries is not None
+        size, types, entries = view.node_gpus, view.node_type, view.entries.of(jobs)
+        terms = terms._replace(placement=pk.FIRST_FIT)
+        limits = None if view.limits is None else view.limits.without_planned().of(jobs)
+    elif view.reach is not None:
+        size, types, entries = view.node_gpus, view.node_type, one_entry(view.reach.of(jobs))
+    else:
+        size, types, one = view.type_total, np.arange(len(view.type_total)), np.ones(view.count, np.int64)
+        everywhere = np.ones((1, len(size)), np.bool_)
+        entries = one_entry(Reach(everywhere, 0 * one, one, one, view.gpus.copy(), 0 * one, everywhere))
+        windows = [replace(each, nodes=()) for each in windows]
+    tries = (
+        [view.types_for(at, int(view.gpus[at])) for at in range(view.count)] if several and not plans else ()
+    )
+    queue = blank_queue(
+        size,
+        entries,
+        np.append(view.gpus, np.array([one.gpus for one in gone], np.int64)),
+        np.append(view.requested_s, [one.requested_s for one in gone]),
+        windows,
+        terms,
+        types=types,
+        tries=tries,
+        limits=limits,
+    )
+    return queue, terms
+
+
+def _limits_of(view: View) -> Limits | None:
+    """The limits and quotas of the jobs of a view, by position."""
+    if view.limits is not None:
+        return view.limits.of(view.job)
+    if view.quota is None:
+        return None
+    quota, types = view.quota[:-1], len(view.type_total)
+    none: I64 = np.full(len(quota), -1)
+    return Limits(
+        names=("",) * len(quota),
+        gpus=quota,
+        jobs=np.full(len(quota), np.iinfo(np.int64).max),
+        job_gpus=quota,
+        own_gpus=quota,
+        pool=none,
+        pool_gpus=none[:0],
+        groups_of=tuple(tuple((int(user),) for user in view.user) for _ in range(types)),
+        planned=frozenset(),
+        planned_of=(((),) * view.count,) * types,
+    )

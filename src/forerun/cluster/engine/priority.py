@@ -21,8 +21,7 @@ from forerun.cluster.policy import PriorityPolicy
 
 if TYPE_CHECKING:
     from forerun.cluster.engine.kernels import backfill as bk
-    from forerun.cluster.engine.kernels import node_queue as nq
-    from forerun.cluster.engine.kernels import promise_queue as pq
+    from forerun.cluster.engine.kernels import queue_state as qs
 
 
 class QueueRules(Rules[float]):
@@ -41,7 +40,7 @@ class QueueRules(Rules[float]):
         self,
         setting: Setting,
         record: Record,
-        queue: qk.Queue | bk.Backfill | nq.Queue | pq.Queue,
+        queue: qk.Queue | bk.Backfill | qs.Queue,
         work_s: F64,
     ) -> None:
         self.setting, self.record, self.compiled = setting, record, queue

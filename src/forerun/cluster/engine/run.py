@@ -13,7 +13,6 @@ from forerun.cluster.engine.allocator import PLACEMENTS, AllocatorRules, Terms
 from forerun.cluster.engine.backfill import BackfillRules
 from forerun.cluster.engine.node_queue import NodeQueueRules
 from forerun.cluster.engine.priority import PriorityRules
-from forerun.cluster.engine.promise_queue import PromiseRules
 from forerun.cluster.engine.record import Record
 from forerun.cluster.engine.rules import AnyRules
 from forerun.cluster.inputs.arrays import I64
@@ -22,7 +21,6 @@ from forerun.cluster.inputs.reach import reach_of
 from forerun.cluster.inputs.setting import Setting
 from forerun.cluster.observer import Observer
 from forerun.cluster.policies.backfilling.base import BackfillPolicy
-from forerun.cluster.policies.slurm_backfill import SlurmBackfill
 from forerun.cluster.policy import Allocator, Policy, PriorityPolicy, Schedule
 from forerun.cluster.scenario import Scenario
 from forerun.core.rng import stream
@@ -88,18 +86,17 @@ def rules_for(policy: Policy, setting: Setting, record: Record, terms: Terms, se
     plain = alone and everywhere and terms.placement == "anywhere" and setting.limits is None
     if isinstance(policy, PriorityPolicy) and plain and not policy.backfill and not policy.round_s:
         return PriorityRules(setting, record, policy, terms)
-    plain = plain and len(set(setting.cluster.node_types())) == 1
-    plain = plain and not policy.round_s
-    if isinstance(policy, SlurmBackfill) and alone and policy.compiles:
-        return NodeQueueRules(setting, record, policy.terms(), policy.order)
-    if isinstance(policy, BackfillPolicy) and plain and not policy.places and policy.order.number >= 0:
+    types = len(set(setting.cluster.node_types()))
+    counted = plain and types == 1 and not policy.places and not policy.round_s
+    if isinstance(policy, BackfillPolicy) and counted and policy.order.number >= 0:
         return BackfillRules(setting, record, policy)
-    named = not everywhere or terms.placement != "anywhere"
-    named = named and not isinstance(policy, SlurmBackfill) and not policy.round_s
-    if isinstance(policy, BackfillPolicy) and alone and named and policy.compiles:
-        placement = terms.placement if terms.placement != "anywhere" else "first-fit"
-        rule = policy.promise_terms(PLACEMENTS.index(placement), setting.seed)
-        return PromiseRules(setting, record, rule, policy.order)
+    named = not everywhere or terms.placement != "anywhere" or policy.places
+    alike = types == 1 or not (setting.profiles or setting.profile)
+    if isinstance(policy, PriorityPolicy):
+        alike = types == 1 or (alike and not everywhere)
+    if isinstance(policy, BackfillPolicy | PriorityPolicy) and alone and named and alike and policy.compiles:
+        placement = PLACEMENTS.index(terms.placement if terms.placement != "anywhere" else "first-fit")
+        return NodeQueueRules(setting, record, policy.terms(placement, setting.seed), policy.order)
     return AllocatorRules(setting, record, policy, policy.build(stream(seed, "policy")), terms)
 
 

@@ -7,7 +7,7 @@ counts against. A `Tally` counts who runs, and says whether one more job may.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 import numpy as np
@@ -161,6 +161,22 @@ class Limits:
     planned_of: tuple[tuple[tuple[int, ...], ...], ...]
     queues: QueuesOfJobs | None = None
     rules: tuple[str, ...] = ()
+
+    def of(self, jobs: I64) -> Limits:
+        """Those of some jobs, by their numbers."""
+        groups_of, planned_of = (
+            tuple(tuple(of_type[job] for job in jobs.tolist()) for of_type in column)
+            for column in (self.groups_of, self.planned_of)
+        )
+        return replace(self, groups_of=groups_of, planned_of=planned_of)
+
+    def without_planned(self) -> Limits:
+        """Those by which backfilling does not plan."""
+        groups_of = tuple(
+            tuple(tuple(group for group in groups if group not in self.planned) for groups in of_type)
+            for of_type in self.groups_of
+        )
+        return replace(self, groups_of=groups_of, planned=frozenset())
 
     def forbidding(self, jobs: Jobs) -> dict[int, str]:
         """Jobs that can never run within the limits, by row, each with what forbids it on the last GPU type.

@@ -15,7 +15,7 @@ from forerun.cluster.policies.orders.multifactor import Multifactor
 from forerun.cluster.policy import Allocation, Scheduler, View
 
 if TYPE_CHECKING:
-    from forerun.cluster.engine.kernels.node_queue import Terms
+    from forerun.cluster.engine.kernels.queue_state import Terms
     from forerun.cluster.engine.node_queue import Ran
 
 DAY_S: Final = 86_400.0
@@ -62,22 +62,20 @@ class SlurmBackfill(BackfillPolicy, tag="slurm-backfill", frozen=True, kw_only=T
     @property
     def compiles(self) -> bool:
         """Whether a compiled queue knows the order."""
-        return self.order.number in (0, 1) or isinstance(self.order, Multifactor)
+        return super().compiles and self.order.number != 2
 
-    def terms(self) -> Terms:
+    def terms(self, placement: int = 0, seed: int = 0) -> Terms:
         """How far and how often it plans, of an order in which priorities do not change."""
-        from forerun.cluster.engine.kernels.node_queue import Terms
+        from forerun.cluster.engine.kernels import queue_state as qs
 
-        return Terms(
+        return qs.Terms(
+            rule=qs.PLAN,
+            order=qs.MULTIFACTOR if isinstance(self.order, Multifactor) else qs.FIXED,
+            tested=self.bf_max_job_test,
+            window_s=float(self.bf_window_s or math.inf),
             interval_s=float(self.bf_interval_s),
             latency_s=1.0 if self.bf_interval_s else 0.0,
-            tested=self.bf_max_job_test,
             resolution_s=float(self.bf_resolution_s),
-            window_s=float(self.bf_window_s or math.inf),
-            age_per_s=0.0,
-            most_age=0.0,
-            decay_per_s=0.0,
-            count_s=0.0,
         )
 
     def build(self, rng: np.random.Generator) -> Scheduler:
@@ -118,7 +116,9 @@ class SlurmScheduler:
         waiting = order[view.held[order] == 0]
         ended = bool(jobs - seen[0]) or windows != view.windows
         gone = [self.running[job] for job in sorted(jobs - seen[0]) if job in self.running]
-        answer = decided(view, self.policy.terms(), waiting, fresh, self.clock, ended=ended, gone=gone)
+        answer, _ = decided(
+            view, self.policy.terms(), waiting, self.clock, fresh=fresh, ended=ended, gone=gone, promised={}
+        )
         assert answer.nodes is not None
         self.running = {
             int(view.job[at]): Ran(

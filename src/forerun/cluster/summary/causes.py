@@ -595,7 +595,7 @@ class _Site:
         size = self.size
         gpus = np.zeros((len(windows), len(self.nodes.size)), np.int64)
         for at, window in enumerate(windows):
-            takes = np.where(away(window, size), size, 0)
+            takes = np.where(away(window, size) > 0, size, 0)
             if not window.nodes and self.packs and takes.any():
                 takes[np.flatnonzero(takes)[0]] -= max(int(takes.sum()) - window.gpus, 0)
             np.add.at(gpus[at], self.cell, takes)

@@ -32,6 +32,7 @@ from typing import Any, TypeVar, overload
 import numba
 import numpy as np
 from numba.core.caching import IndexDataCacheFile
+from numba.core.registry import CPUDispatcher
 
 from forerun.core.sources import digest, reached, uninstalled
 
@@ -41,28 +42,39 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 @overload
 def kernel(function: _F) -> _F: ...
 @overload
-def kernel(*, parallel: bool = False, inline: bool = False, allocates: bool = True) -> Callable[[_F], _F]: ...
 def kernel(
-    function: _F | None = None, *, parallel: bool = False, inline: bool = False, allocates: bool = True
+    *, parallel: bool = False, inline: bool = False, allocates: bool = True, internal: bool = False
+) -> Callable[[_F], _F]: ...
+def kernel(
+    function: _F | None = None,
+    *,
+    parallel: bool = False,
+    inline: bool = False,
+    allocates: bool = True,
+    internal: bool = False,
 ) -> _F | Callable[[_F], _F]:
     """Compile a function on first use, under the project's policy.
 
     parallel: allow `numba.prange` (default no); results must not depend on the number of threads. inline: copy the function
     into its callers (default no), for small functions in hot loops that numba does not inline by itself. allocates: make
     arrays or return them (default yes); without, references are not counted, and tuples of arrays are free to handle.
+    internal: only kernels call it (default no): what unpacks arguments, long where they are tuples, is not compiled.
     """
-    if function is None:
-        return functools.partial(_compile, parallel=parallel, inline=inline, allocates=allocates)
-    return _compile(function, parallel=parallel, inline=inline, allocates=allocates)
+    compiling = functools.partial(
+        _compile, parallel=parallel, inline=inline, allocates=allocates, internal=internal
+    )
+    return compiling if function is None else compiling(function)
 
 
-def _compile(function: _F, *, parallel: bool, inline: bool, allocates: bool) -> _F:
+def _compile(function: _F, *, parallel: bool, inline: bool, allocates: bool, internal: bool) -> _F:
     options: dict[str, Any] = {"nogil": True, "error_model": "numpy", "parallel": parallel}
     options["no_cfunc_wrapper"] = True  # nobody calls a kernel from C; a twelfth of the time to compile
     if inline:
         options["inline"] = "always"
     if not allocates:
         options["_nrt"] = False
+    if internal:
+        options["no_cpython_wrapper"] = True
     folder = _cache_folder(function.__module__, Path(function.__code__.co_filename))
     before = numba.config.CACHE_DIR
     numba.config.CACHE_DIR = str(folder) if folder else before
@@ -72,7 +84,16 @@ def _compile(function: _F, *, parallel: bool, inline: bool, allocates: bool) -> 
         numba.config.CACHE_DIR = before
     if hasattr(compiled, "_cache") and folder is not None:
         compiled._cache._cache_file.__class__ = _SoundFiles
+    if hasattr(compiled, "_cache") and internal:
+        compiled.__class__ = _Internal
     return compiled
+
+
+class _Internal(CPUDispatcher):  # type: ignore[misc]
+    """A kernel that only kernels call."""
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        raise TypeError(f"{self.py_func.__module__}.{self.py_func.__name__} is called by kernels only")
 
 
 class _SoundFiles(IndexDataCacheFile):  # type: ignore[misc]

@@ -17,11 +17,11 @@ from forerun.cluster.engine.backfill import build_queue
 from forerun.cluster.engine.kernels import backfill as bk
 from forerun.cluster.engine.kernels import node_queue as nq
 from forerun.cluster.engine.kernels import priority as qk
-from forerun.cluster.engine.kernels import promise_queue as pq
+from forerun.cluster.engine.kernels import queue_state as qs
 from forerun.cluster.engine.node_queue import NodeQueueRules
-from forerun.cluster.engine.promise_queue import PromiseRules
 from forerun.cluster.engine.record import Record
 from forerun.cluster.policies.backfilling.base import BackfillPolicy
+from forerun.cluster.policies.orders.sjf import ShortestRequest
 from forerun.cluster.policies.slurm_backfill import SlurmBackfill
 from forerun.cluster.summary.spans import Spans
 from forerun.site.cases import Case
@@ -155,29 +155,21 @@ class Named(Queue):
             of = [tuple(groups[row] for row in order.tolist()) for groups in limits.groups_of]
             limits = replace(limits, groups_of=tuple(of))
         setting = replace(setting, jobs=jobs, limits=limits)
-        self.rules: Any
-        if isinstance(policy, SlurmBackfill):
-            # a log has whole seconds: who starts within one in which a job ends may have its nodes
-            terms = policy.terms()._replace(latency_s=0.0)
-            self.rules = NodeQueueRules(setting, Record(setting), terms, policy.order)
-        else:
-            self.rules = PromiseRules(
-                setting, Record(setting), policy.promise_terms(PLACEMENTS.index("best-fit")), policy.order
-            )
-        self.plans = isinstance(policy, SlurmBackfill)
-        self.next_s = nq.PLAN_S if self.plans else pq.WAKE_S  # of the clock, the next decision without news
+        # a log has whole seconds: who starts within one in which a job ends may have its nodes
+        terms = policy.terms(PLACEMENTS.index("best-fit"))._replace(latency_s=0.0)
+        self.rules = NodeQueueRules(setting, Record(setting), terms, policy.order)
         queue = self.rules.queue
         request_s = case.request_s[order] + case.extra_s
         queue.ranks.since[:] = since_s[order]
-        if policy.order.number == bk.SJF:
-            queue.ranks.fixed[:] = -request_s
+        if isinstance(policy.order, ShortestRequest):
+            queue.ranks.fixed[:] = -request_s[queue.entry_job]
         self.queue = self.rules.queue = queue._replace(
             submit=ready_s[order],
             work=case.run_s[order] + case.extra_s,
             nodes=queue.nodes._replace(request=request_s),
         )
         self.submit, self.first_start = self.queue.submit, self.queue.first_start
-        self.first_promise = np.full(len(order), -1.0)
+        self.first_promise = self.queue.first_promise
         self.really_on = [case.on_nodes[row] for row in order.tolist()]
         self.on_nodes = [*self.really_on]
         self.begun = False
@@ -195,15 +187,12 @@ class Named(Queue):
         on = [self.really_on[job] for job in running.tolist()]
         first = np.cumsum([0, *map(len, on)]).astype(np.int64)
         seats = np.concatenate([*on, np.zeros(0, np.int64)])
-        if self.plans:
-            nq.set_state(queue, terms, now, running, start_s[running], first, seats, waiting)
-        else:
-            even = np.zeros(len(seats), np.int64)
-            pq.set_state(queue, terms, now, running, start_s[running], first, seats, even, waiting)
-        if self.plans:
-            queue.clock[nq.PLANNED_S] = now  # news brings the next plan, but for the first
+        even = np.zeros(len(seats), np.int64)
+        nq.set_state(queue, terms, now, running, start_s[running], first, seats, even, waiting)
+        if terms.rule == qs.PLAN:
+            queue.clock[qs.PLANNED_S] = now  # news brings the next plan, but for the first
         if len(waiting) and not self.begun:
-            queue.clock[self.next_s] = now
+            queue.clock[qs.WAKE_S] = now
         self.begun = True
         self.rules.coming_s = now
         nodes = queue.nodes
@@ -223,10 +212,10 @@ class Named(Queue):
 
     def play(self, until_s: float) -> float:
         meta = self.queue.meta
-        meta[qk.LOGGED] = meta[qk.EVENTS] = meta[nq.SEATED] = 0
+        meta[qk.LOGGED] = meta[qk.EVENTS] = meta[qs.SEATED] = 0
         self.rules.coming_s = float(self.rules.advance_to(until_s))
         queue, count = self.queue, int(meta[qk.LOGGED])
-        seats = np.append(queue.log_seats[:count], meta[nq.SEATED]).tolist()
+        seats = np.append(queue.log_seats[:count], meta[qs.SEATED]).tolist()
         for at, job in enumerate(queue.log_row[:count].tolist()):
             if queue.log_gpus[at]:
                 self.on_nodes[job] = queue.log_node[seats[at] : seats[at + 1]].copy()
@@ -234,8 +223,9 @@ class Named(Queue):
 
     def decide(self, due_s: float, until_s: float) -> tuple[float, list[int] | None]:
         queue = self.queue
-        if queue.meta[qk.WAITING] and not (self.plans and self.rules.terms.interval_s == math.inf):
-            queue.clock[self.next_s] = min(queue.clock[self.next_s], due_s)
+        terms = self.rules.terms
+        if queue.meta[qk.WAITING] and not (terms.rule == qs.PLAN and terms.interval_s == math.inf):
+            queue.clock[qs.WAKE_S] = min(queue.clock[qs.WAKE_S], due_s)
         self.rules.queue = queue._replace(event_time=queue.event_time[:2])
         self.play(min(float(np.nextafter(due_s, np.inf)), until_s))
         self.rules.queue = queue

@@ -96,14 +96,14 @@ class Nodes(NamedTuple):
     meta: I64
 
 
-@kernel(allocates=False)
+@kernel(allocates=False, internal=True)
 def _copy(into: I64, values: I64) -> None:
     """Copy one by one: assigning a slice compiles what checks shapes, for seconds."""
     for at in range(len(into)):
         into[at] = values[at]
 
 
-@kernel(allocates=False)
+@kernel(allocates=False, internal=True)
 def clear(row: I64) -> None:
     """Set all to 0."""
     for at in range(len(row)):
@@ -131,7 +131,7 @@ def level_of(each: int, levels: I64) -> int:
     return len(levels) - 1 if each == WHOLE else min(each, len(levels) - 2)
 
 
-@kernel(allocates=False)
+@kernel(allocates=False, internal=True)
 def enough(nodes: I64, usable: I64, from_word: int, to_word: int, count: int) -> bool:
     """Whether so many nodes are in both sets, which have some in these words only."""
     there = 0
@@ -142,7 +142,7 @@ def enough(nodes: I64, usable: I64, from_word: int, to_word: int, count: int) ->
     return False
 
 
-@kernel(allocates=False)
+@kernel(allocates=False, internal=True)
 def _choose(nodes: I64, usable: I64, from_word: int, to_word: int, count: int, chosen: I64) -> None:
     """Choose so many of the nodes that are in both sets; there are enough of them in these words.
 
@@ -183,7 +183,7 @@ def _low(bits: int) -> int:
     return -1 if bits == 64 else (1 << bits) - 1
 
 
-@kernel(allocates=False)
+@kernel(allocates=False, internal=True)
 def _set_free(free: I64, size: I64, levels: I64, node: int, gpus: int) -> None:
     """A node has so many GPUs free."""
     word, bit = node >> 6, 1 << (node & 63)
@@ -200,16 +200,7 @@ def _set_free(free: I64, size: I64, levels: I64, node: int, gpus: int) -> None:
         levels[top, word] &= ~bit
 
 
-@kernel(allocates=False)
-def give(s: Nodes, job: int, now: float) -> None:
-    """A job has the chosen nodes from now on; it is the last of the starts."""
-    take_chosen(s, job)
-    enter(s, job, now + s.request[job])
-    s.starts[s.meta[STARTS]] = job
-    s.meta[STARTS] += 1
-
-
-@kernel(allocates=False)
+@kernel(allocates=False, internal=True)
 def take_chosen(s: Nodes, job: int) -> None:
     """A job has its GPUs of the chosen nodes."""
     kind = s.kind[job]
@@ -237,7 +228,7 @@ def gpus_on(s: Nodes, job: int, node: int, wide: int) -> int:
     return int(min(each, s.gpus[job] - each * s.seat_count[job]))
 
 
-@kernel(allocates=False)
+@kernel(allocates=False, internal=True)
 def take_seat(s: Nodes, job: int, node: int, gpus: int) -> None:
     """A job has GPUs of one more node."""
     s.seat_node[s.meta[SEATS]], s.seat_gpus[s.meta[SEATS]] = node, gpus
@@ -246,7 +237,7 @@ def take_seat(s: Nodes, job: int, node: int, gpus: int) -> None:
     _set_free(s.free, s.size, s.levels, node, s.free[node] - gpus)
 
 
-@kernel(allocates=False)
+@kernel(allocates=False, internal=True)
 def enter(s: Nodes, job: int, end: float) -> None:
     """A job, which has its nodes, is among the running ones, and believed to end then."""
     meta, at = s.meta, s.meta[RUNS]
@@ -264,7 +255,7 @@ def enter(s: Nodes, job: int, end: float) -> None:
     s.pool_count[s.pool[s.kind[job]]] += 1
 
 
-@kernel(allocates=False)
+@kernel(allocates=False, internal=True)
 def clear_nodes(s: Nodes) -> None:
     """Nobody runs."""
     for node in range(len(s.size)):
@@ -275,7 +266,7 @@ def clear_nodes(s: Nodes) -> None:
         s.meta[at] = 0
 
 
-@kernel(allocates=False)
+@kernel(allocates=False, internal=True)
 def take_back(s: Nodes, job: int) -> None:
     """A job gives up its nodes."""
     first = s.seat_first[job]
@@ -296,7 +287,7 @@ def take_back(s: Nodes, job: int) -> None:
     s.seat_count[job] = 0
 
 
-@kernel(allocates=False)
+@kernel(allocates=False, internal=True)
 def compact(s: Nodes) -> None:
     """Make space in `seat_node`: only the nodes of running jobs stay."""
     meta = s.meta
@@ -319,7 +310,7 @@ def compact(s: Nodes) -> None:
     meta[SEATS] = into
 
 
-@kernel(allocates=False)
+@kernel(allocates=False, internal=True)
 def may_start(s: Nodes, job: int) -> bool:
     """Whether enough nodes are there for a job, whoever waits for them."""
     kind = s.kind[job]
@@ -327,7 +318,7 @@ def may_start(s: Nodes, job: int) -> bool:
     return enough(level, s.reach[kind], s.from_word[kind], s.to_word[kind], s.wide[job])
 
 
-@kernel(allocates=False)
+@kernel(allocates=False, internal=True)
 def starts_at_once(s: Nodes, job: int) -> bool:
     """Whether enough of the nodes in `usable` are there for a job; then they are chosen."""
     kind = s.kind[job]
@@ -340,7 +331,7 @@ def starts_at_once(s: Nodes, job: int) -> bool:
     return True
 
 
-@kernel(allocates=False)
+@kernel(allocates=False, internal=True)
 def begin_plan(s: Nodes, now: float, resolution_s: float, window_s: float) -> None:
     """Begin a plan in which no node is waited for."""
     s.horizon[0] = floor_s(now, resolution_s) + window_s
@@ -350,7 +341,7 @@ def begin_plan(s: Nodes, now: float, resolution_s: float, window_s: float) -> No
     s.meta[AGAIN] = 0
 
 
-@kernel(allocates=False)
+@kernel(allocates=False, internal=True)
 def keep_free(s: Nodes, pool: int, from_s: float, to_s: float, nodes: I64) -> None:
     """Nodes of a pool are taken or waited for from one instant to another."""
     from_s, to_s = max(from_s, s.slot_s[pool, 0]), min(to_s, s.horizon[0])
@@ -363,7 +354,7 @@ def keep_free(s: Nodes, pool: int, from_s: float, to_s: float, nodes: I64) -> No
             s.slot_busy[pool, slot, word] |= nodes[word]
 
 
-@kernel(allocates=False)
+@kernel(allocates=False, internal=True)
 def _cut(s: Nodes, pool: int, at_s: float) -> int:
     """Let a slot of a pool begin at an instant; which one it is."""
     times_s, busy, count = s.slot_s[pool], s.slot_busy[pool], int(s.slots[pool])
@@ -387,7 +378,7 @@ def floor_s(at_s: float, resolution_s: float) -> float:
     return float(np.floor(at_s / resolution_s) * resolution_s) if resolution_s > 0.0 else at_s
 
 
-@kernel(allocates=False)
+@kernel(allocates=False, internal=True)
 def earliest(s: Nodes, job: int, now: float) -> float:
     """When nodes in `usable` are there for a job, as running jobs end; they are chosen. Infinite: never.
 
@@ -441,7 +432,7 @@ def earliest(s: Nodes, job: int, now: float) -> float:
     return max(last, now + 1.0)  # whoever has outlived its request still has its nodes
 
 
-@kernel(allocates=False)
+@kernel(allocates=False, internal=True)
 def plan_job(s: Nodes, job: int, now: float, resolution_s: float) -> bool:
     """Plan a job: choose its nodes and say whether it starts now; else let it wait for them, if there is an instant for it.
 
@@ -480,7 +471,7 @@ def plan_job(s: Nodes, job: int, now: float, resolution_s: float) -> bool:
                 return False
 
 
-@kernel(allocates=False)
+@kernel(allocates=False, internal=True)
 def _leave_usable(s: Nodes, kind: int, begin: float, end: float) -> None:
     """Let `usable` be the nodes of a class for which no job waits between two instants, both included, but for `beyond`."""
     pool, from_word, to_word = s.pool[kind], s.from_word[kind], s.to_word[kind]
@@ -495,7 +486,7 @@ def _leave_usable(s: Nodes, kind: int, begin: float, end: float) -> None:
                 s.usable[word] &= ~s.slot_busy[pool, at, word]
 
 
-@kernel(allocates=False)
+@kernel(allocates=False, internal=True)
 def _comes_back(s: Nodes, kind: int, begin: float, end: float) -> float:
     """The first instant after another at which a node of a class comes back, up to a change past an end; infinite: none."""
     pool = s.pool[kind]
@@ -519,7 +510,7 @@ def _comes_back(s: Nodes, kind: int, begin: float, end: float) -> float:
     return np.inf
 
 
-@kernel(allocates=False)
+@kernel(allocates=False, internal=True)
 def _is_free(s: Nodes, kind: int, begin: float, end: float) -> bool:
     """Whether no job waits for any of the chosen nodes between two instants."""
     pool, count = s.pool[kind], s.slots[s.pool[kind]]
@@ -533,7 +524,7 @@ def _is_free(s: Nodes, kind: int, begin: float, end: float) -> bool:
     return True
 
 
-@kernel(allocates=False)
+@kernel(allocates=False, internal=True)
 def _has_idle(s: Nodes, kind: int) -> bool:
     """Whether any of the chosen nodes is empty."""
     idle = 0

@@ -121,7 +121,7 @@ def shape_of(s: npl.Nodes, p: Promises, job: int, kind: int, placement: int) -> 
     return Asked(wide, most, full, rest, loose)
 
 
-@kernel(allocates=False)
+@kernel(allocates=False, internal=True)
 def may_start(s: npl.Nodes, p: Promises, job: int, placement: int, seed: int) -> bool:
     """Whether enough GPUs are free for a job in a class that it may use, whoever is promised them."""
     kind = p.asks[job]
@@ -150,7 +150,7 @@ def may_start(s: npl.Nodes, p: Promises, job: int, placement: int, seed: int) ->
     return False
 
 
-@kernel(allocates=False)
+@kernel(allocates=False, internal=True)
 def count_free(s: npl.Nodes, p: Promises) -> None:
     """Count the GPUs that are free in each class."""
     for kind in range(len(p.class_free)):
@@ -178,7 +178,7 @@ def could_ever(s: npl.Nodes, p: Promises, job: int, placement: int, seed: int) -
     return False
 
 
-@kernel(allocates=False)
+@kernel(allocates=False, internal=True)
 def _fill(
     s: npl.Nodes,
     p: Promises,
@@ -212,7 +212,7 @@ def _fill(
     return bool(there >= s.gpus[job])
 
 
-@kernel(allocates=False)
+@kernel(allocates=False, internal=True)
 def _pick(s: npl.Nodes, p: Promises, job: int, kind: int, placement: int, seed: int) -> bool:
     """Let the placement pick units for a job of what `_fill` found free; whether it has a place."""
     first, last = p.from_node[kind], p.to_node[kind]
@@ -243,7 +243,7 @@ def _pick(s: npl.Nodes, p: Promises, job: int, kind: int, placement: int, seed: 
     return count > 0
 
 
-@kernel(allocates=False)
+@kernel(allocates=False, internal=True)
 def groups_fit(s: npl.Nodes, p: Promises, job: int, start: float, seconds: float) -> bool:
     """Whether a job's planned groups leave it its GPUs for so long from an instant on."""
     for at in range(p.group_first[job], p.group_first[job + 1]):
@@ -252,7 +252,7 @@ def groups_fit(s: npl.Nodes, p: Promises, job: int, start: float, seconds: float
     return True
 
 
-@kernel(allocates=False)
+@kernel(allocates=False, internal=True)
 def picks_now(s: npl.Nodes, p: Promises, job: int, now: float, placement: int, seed: int) -> bool:
     """Whether a job has a place for its whole request from now on, beside all promises; then it is picked."""
     if not groups_fit(s, p, job, now, s.request[job]):
@@ -267,7 +267,7 @@ def picks_now(s: npl.Nodes, p: Promises, job: int, now: float, placement: int, s
     return False
 
 
-@kernel(allocates=False)
+@kernel(allocates=False, internal=True)
 def picks_soonest(
     s: npl.Nodes, p: Promises, job: int, now: float, before: float, placement: int, seed: int
 ) -> float:
@@ -287,7 +287,7 @@ def picks_soonest(
     return float(best)
 
 
-@kernel(allocates=False)
+@kernel(allocates=False, internal=True)
 def _soonest(
     s: npl.Nodes, p: Promises, job: int, kind: int, now: float, before: float, placement: int, seed: int
 ) -> float:
@@ -317,7 +317,7 @@ def _soonest(
     return np.inf
 
 
-@kernel(allocates=False)
+@kernel(allocates=False, internal=True)
 def _enough_from(
     s: npl.Nodes, p: Promises, job: int, kind: int, start: float, gpus: int, count: int
 ) -> float:
@@ -341,7 +341,7 @@ def _enough_from(
     return _least_of(p.key, later, count - ready)
 
 
-@kernel(allocates=False)
+@kernel(allocates=False, internal=True)
 def _least_of(key: F64, count: int, which: int) -> float:
     """The which-th least of the first numbers of an array (the first is 1), which are shuffled."""
     low, high, wanted = 0, count - 1, which - 1
@@ -365,7 +365,7 @@ def _least_of(key: F64, count: int, which: int) -> float:
     return float(key[wanted])
 
 
-@kernel(allocates=False)
+@kernel(allocates=False, internal=True)
 def _next_rise(s: npl.Nodes, p: Promises, kind: int, after_s: float) -> float:
     """The first instant after another at which any unit of a class has more free GPUs; infinite: none."""
     first = np.inf
@@ -393,7 +393,7 @@ def promise(s: npl.Nodes, p: Promises, job: int, start: float) -> None:
     lay(s, p, job, 1)
 
 
-@kernel(allocates=False)
+@kernel(allocates=False, internal=True)
 def lay(s: npl.Nodes, p: Promises, job: int, sign: int) -> None:
     """A promise is in the profile from now on (1), or no more (-1)."""
     start, end = p.at[job], p.at[job] + s.request[job]
@@ -416,7 +416,7 @@ def picks_promised(p: Promises, job: int) -> None:
         entry = p.after[entry]
 
 
-@kernel(allocates=False)
+@kernel(allocates=False, internal=True)
 def release(p: Promises, job: int) -> None:
     """A promise, which is not in the profile, lapses."""
     while p.first[job] != pf.NONE:
@@ -426,7 +426,7 @@ def release(p: Promises, job: int) -> None:
     p.at[job] = NO_PROMISE
 
 
-@kernel(allocates=False)
+@kernel(allocates=False, internal=True)
 def holds(s: npl.Nodes, p: Promises, job: int) -> bool:
     """Whether what a job is promised is free, where its promise is not in the profile."""
     start, end = p.at[job], p.at[job] + s.request[job]
@@ -438,7 +438,7 @@ def holds(s: npl.Nodes, p: Promises, job: int) -> bool:
     return groups_fit(s, p, job, start, s.request[job])
 
 
-@kernel(allocates=False)
+@kernel(allocates=False, internal=True)
 def occupy(s: npl.Nodes, p: Promises, job: int, from_s: float, to_s: float, sign: int) -> None:
     """A running job is believed to need its GPUs from one instant to another (1), or not to need them (-1)."""
     for seat in range(s.seat_first[job], s.seat_first[job] + s.seat_count[job]):
@@ -447,7 +447,7 @@ def occupy(s: npl.Nodes, p: Promises, job: int, from_s: float, to_s: float, sign
         pf.take(p.profile, p.groups[at], from_s, to_s, sign * s.gpus[job])
 
 
-@kernel(allocates=False)
+@kernel(allocates=False, internal=True)
 def forget(s: npl.Nodes, p: Promises, job: int, now: float) -> None:
     """What is over on a running job's nodes, and in its groups, goes out of the profile."""
     for seat in range(s.seat_first[job], s.seat_first[job] + s.seat_count[job]):
@@ -456,7 +456,7 @@ def forget(s: npl.Nodes, p: Promises, job: int, now: float) -> None:
         pf.forget(p.profile, p.groups[at], now)
 
 
-@kernel(allocates=False)
+@kernel(allocates=False, internal=True)
 def is_crowded(s: npl.Nodes, p: Promises, job: int, from_s: float, to_s: float) -> bool:
     """Whether promises take GPUs that a running job is believed to have."""
     for seat in range(s.seat_first[job], s.seat_first[job] + s.seat_count[job]):
@@ -469,7 +469,7 @@ def is_crowded(s: npl.Nodes, p: Promises, job: int, from_s: float, to_s: float) 
     return False
 
 
-@kernel(allocates=False)
+@kernel(allocates=False, internal=True)
 def gives(s: npl.Nodes, p: Promises, job: int) -> None:
     """A job leaves GPUs to others; a job of a group also to those of other pools."""
     for pool in range(len(p.given)):
@@ -477,7 +477,7 @@ def gives(s: npl.Nodes, p: Promises, job: int) -> None:
             p.given[pool] = p.raised[pool] = 1
 
 
-@kernel(allocates=False)
+@kernel(allocates=False, internal=True)
 def may_move(s: npl.Nodes, p: Promises, job: int) -> bool:
     """Whether a job has left GPUs that a job may use."""
     kind = p.asks[job]
@@ -486,6 +486,15 @@ def may_move(s: npl.Nodes, p: Promises, job: int) -> bool:
             return True
         kind = p.other[kind]
     return False
+
+
+@kernel(allocates=False)
+def class_on(s: npl.Nodes, p: Promises, job: int, unit: int) -> int:
+    """The class, of those that a job tries, that has a unit; the last one if none has."""
+    kind = p.asks[job]
+    while p.other[kind] >= 0 and not (s.reach[kind, unit >> 6] >> (unit & 63)) & 1:
+        kind = p.other[kind]
+    return int(kind)
 
 
 @kernel(allocates=False)

@@ -86,7 +86,7 @@ def place(
     return int(wide)
 
 
-@kernel(allocates=False)
+@kernel(allocates=False, internal=True)
 def _choose(
     free: I64,
     size: I64,
@@ -118,7 +118,7 @@ def _choose(
     return best
 
 
-@kernel(allocates=False)
+@kernel(allocates=False, internal=True)
 def _fewest(free: I64, gpus: int, node: I64, share: I64) -> int:
     """Nodes with most free GPUs first, until the job is served; the last piece goes to the node that it leaves fullest."""
     left, count = gpus, 0

@@ -1,6 +1,6 @@
 """What the backfilling policies have in common: a queue in which jobs out of order start where no promise is in their way.
 
-Whole runs and single decisions of a view are made by the same compiled queue (`engine.promise_queue`).
+Whole runs and single decisions of a view are made by the same compiled queue (`engine.node_queue`).
 """
 
 from __future__ import annotations
@@ -12,15 +12,14 @@ import msgspec
 import numpy as np
 
 from forerun.cluster.inputs.arrays import F64
-from forerun.cluster.inputs.setting import Window
 from forerun.cluster.policies.orders.fcfs import Fcfs
 from forerun.cluster.policies.orders.multifactor import Multifactor
 from forerun.cluster.policy import Allocation, Allocator, Order, Scheduler, View, orders
 from forerun.core.scenario.spec import chosen_from
 
 if TYPE_CHECKING:
-    from forerun.cluster.engine.kernels.promise_queue import Terms
-    from forerun.cluster.engine.promise_queue import Promise
+    from forerun.cluster.engine.kernels.queue_state import Terms
+    from forerun.cluster.engine.node_queue import Promise
 
 #: the built-in policies that plan by requested times, which are compared with each other
 BACKFILLING: Final = ("easy", "conservative", "first-fit")
@@ -59,32 +58,27 @@ class BackfillPolicy(Allocator, frozen=True, kw_only=True, forbid_unknown_fields
     @property
     def compiles(self) -> bool:
         """Whether the compiled queue knows the order."""
-        return self.order.number >= 0 or isinstance(self.order, Multifactor)
+        return (self.order.number >= 0 or isinstance(self.order, Multifactor)) and not self.round_s
 
-    def promise_terms(self, placement: int = 0, seed: int = 0) -> Terms:
+    def terms(self, placement: int = 0, seed: int = 0) -> Terms:
         """The rule by which jobs start, of an order in which priorities do not change.
 
         Parameters
         ----------
         placement, seed : where they start (default: anywhere).
         """
-        from forerun.cluster.engine.kernels import promise_queue as pq
+        from forerun.cluster.engine.kernels import queue_state as qs
 
-        order = pq.MULTIFACTOR if isinstance(self.order, Multifactor) else pq.FIXED
-        # for each mixture of whole numbers and others the queue would be compiled anew
-        return pq.Terms(
-            rule=pq.KEPT if self.keeps_promises else pq.ONCE,
-            order=pq.WFP3 if self.order.number == pq.WFP3 else order,
+        order = qs.MULTIFACTOR if isinstance(self.order, Multifactor) else qs.FIXED
+        return qs.Terms(
+            rule=qs.KEPT if self.keeps_promises else qs.ONCE,
+            order=qs.WFP3 if self.order.number == qs.WFP3 else order,
             tested=self.examined or 1 << 40,
             window_s=float(self.window_s or math.inf),
             promises=self.promises,
             grace_s=float(self.grace_s),
             placement=placement,
             seed=seed,
-            age_per_s=0.0,
-            most_age=0.0,
-            decay_per_s=0.0,
-            count_s=0.0,
         )
 
     def build(self, rng: np.random.Generator) -> Scheduler:
@@ -104,25 +98,24 @@ class BackfillScheduler:
     promised : by job, the promises that are kept; empty where each decision makes its own.
     ranking : the order, with what it remembers of the run.
     clock : when it wants to decide again.
-    seen : jobs and maintenance at the last decision: what has come or gone since is news.
     """
 
     def __init__(self, policy: BackfillPolicy) -> None:
+        from forerun.cluster.engine.node_queue import fresh_clock
+
         self.policy, self.ranking = policy, policy.order.build()
         self.promised: dict[int, Promise] = {}
-        self.clock: F64 = np.array([math.inf, -math.inf])
-        self.seen: tuple[frozenset[int], tuple[Window, ...]] = (frozenset(), ())
+        self.clock: F64 = fresh_clock()
 
     def allocate(self, view: View) -> Allocation:
         """Let running jobs go on, and start others by the policy's rule."""
-        from forerun.cluster.engine.kernels import promise_queue as nq
-        from forerun.cluster.engine.promise_queue import decided
+        from forerun.cluster.engine.kernels import queue_state as qs
+        from forerun.cluster.engine.node_queue import decided
 
         order = np.argsort(self.ranking.keys(view), kind="stable")
-        seen = (frozenset(view.job.tolist()), view.windows)
-        news = seen != self.seen
-        self.seen = seen
-        waiting = order[view.held[order] == 0]
-        terms = self.policy.promise_terms()._replace(order=nq.FIXED)
-        answer, self.promised = decided(view, terms, waiting, self.clock, news, self.promised)
+        terms = self.policy.terms()._replace(order=qs.FIXED)
+        waiting, nobody = order[view.held[order] == 0], np.zeros(view.count, np.bool_)
+        answer, self.promised = decided(
+            view, terms, waiting, self.clock, fresh=nobody, ended=True, promised=self.promised
+        )
         return answer
