@@ -638,6 +638,8 @@ class Allocation:
     GPUs. A running job whose nodes differ from these moves. Jobs without named nodes stay where they are; waiting ones are
     placed after those with named nodes. seats: the very GPUs, by position, for policies that plan by `View.seats_for`.
     refused: why a job will never run, by its number (`View.job`); it must not have run yet, and leaves the queue.
+    requeued: running jobs that lose their GPUs and the work since their last checkpoint, by position, and after how many
+    seconds they come again (infinite: never); other jobs that are stopped keep their work, and wait at once.
     """
 
     gpus: I64
@@ -646,6 +648,7 @@ class Allocation:
     nodes: Mapping[int, Mapping[int, int]] | None = None
     seats: Mapping[int, Sequence[int] | I64] | None = None
     refused: Mapping[int, str] | None = None
+    requeued: Mapping[int, float] | None = None
 
 
 class Scheduler(Protocol):

@@ -209,12 +209,16 @@ class Costs(Spec, frozen=True, kw_only=True):
     0 each). These are for jobs without a model, and for all jobs where there is no table. A table has seconds by model
     and change, as `1->2`, `16->8`, `migrate`, `restart`, `start` (the first one), and `drain` (until GPUs given up are
     free, for which others wait; both default 0): a CSV `file` (`model,1->2,2->1,...`), `models` written here, or the
-    `preset` elasticflow (published medians). The row `*` is for all other models.
+    `preset` elasticflow (published medians). The row `*` is for all other models. checkpoint_s: a job that a failure or its
+    scheduler puts back into the queue keeps its work up to the last multiple of so many seconds of it (default: none).
     """
+
+    added_later: ClassVar[tuple[str, ...]] = ("checkpoint_s",)
 
     restart_s: NotNegative = 0.0
     grow_s: NotNegative = 0.0
     shrink_s: NotNegative = 0.0
+    checkpoint_s: Positive | None = None
     preset: str = ""
     file: Input | None = None
     models: dict[str, dict[str, float]] = {}

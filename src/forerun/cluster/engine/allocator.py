@@ -59,6 +59,8 @@ class Terms:
     restart_s, grow_s, shrink_s : seconds that a job loses when it starts again, grows or shrinks (default: 0).
     penalty : by number of nodes, the speed of a job on this many, relative to one (default: 1).
     quota : GPUs of each user, and at the end 1 if what is idle may be borrowed (default: no quotas).
+    checkpoint_s : seconds of work between checkpoints, up to the last of which the work of a job that is put back into the
+        queue stays (default 0: none does).
     """
 
     placement: str = "anywhere"
@@ -67,6 +69,7 @@ class Terms:
     shrink_s: float = 0.0
     penalty: tuple[float, ...] = (1.0, 1.0)
     quota: I64 | None = None
+    checkpoint_s: float = 0.0
 
 
 class AllocatorRules(ObservingRules[float]):
@@ -273,8 +276,13 @@ class AllocatorRules(ObservingRules[float]):
         if self.state.i[ak.STATE, row] == ak.HOLDING:
             self.ended(row, now_s)
         elif self.state.i[ak.STATE, row] != ak.DONE:
-            ak.leave(self.state, row, now_s)
+            self._leaves(row, now_s)
             self.wake_s = min(self.wake_s, max(now_s, self.now_s))
+
+    def _leaves(self, row: int, now_s: float) -> None:
+        """A job that does not run is done with; who waits for its end comes."""
+        ak.leave(self.state, row, now_s)
+        self.coming_s = min(self.coming_s, ak.next_arrival_s(self.state))
 
     def resize(self, setting: Setting, up: BOOL, lost: Sequence[int], now_s: float) -> None:
         """Other nodes offer GPUs from now on. Raises ScenarioError for nodes of a GPU type that is not there yet."""
@@ -362,7 +370,7 @@ class AllocatorRules(ObservingRules[float]):
         came = view.job[self.record.admitted[view.job] < 0]
         self.record.admitted[came] = 1
         moved = came[state.f[ak.DELAY, came] >= 0]
-        self.record.moved_s[moved] = state.f[ak.SUBMIT, moved]
+        self.record.moved_s[moved] = state.f[ak.CHANGED, moved]
         view.free = int(state.type_free.sum())
         if self.setting.maintenance:
             windows = self.setting.maintenance
@@ -408,6 +416,12 @@ class AllocatorRules(ObservingRules[float]):
             name = self.types[types[at]] or "the cluster"
             what = _FAULTS[fault].format(gpus=int(gpus[at]), type=name, size=int(state.type_size[types[at]]))
             raise self._wrong(at, what)
+        for at, delay_s in (answer.requeued or {}).items():
+            if gpus[at] or not view.held[at]:
+                raise self._wrong(
+                    at, "was put back into the queue; only one that runs, and is given no GPUs, can be"
+                )
+            self._requeue(int(rows[at]), delay_s, now_s)
         ak.apply(
             state, float(now_s), rows, gpus, types, view.count, self.placement, self.setting.seed, self.unplaced,
             named, named_first,
@@ -421,6 +435,15 @@ class AllocatorRules(ObservingRules[float]):
             self.coming_s = min(self.coming_s, state.f[ak.END, state.end_order[0]])
         self._decided(waiting)
 
+    def _requeue(self, row: int, delay_s: float, now_s: float) -> None:
+        """A running job loses its GPUs and work, and comes again after a while; infinite: never."""
+        ak.requeue(self.state, row, float(now_s), float(delay_s), self.terms.checkpoint_s)
+        if delay_s == math.inf:
+            self.record.cancel(row, now_s)
+        else:
+            self.record.away.append((row, now_s, now_s + delay_s))
+        self.coming_s = min(self.coming_s, ak.next_arrival_s(self.state))
+
     def _refuse(self, row: int, why: str, gpus: I64, now_s: float) -> None:
         """A job leaves the queue for good. Raises PolicyError unless it waits, and never had GPUs."""
         state = self.state
@@ -431,8 +454,7 @@ class AllocatorRules(ObservingRules[float]):
             raise self._wrong(
                 int(at), "was refused, but has GPUs or had some; only a job that never ran can be refused"
             )
-        ak.leave(state, row, now_s)
-        self.coming_s = min(self.coming_s, ak.next_arrival_s(state))
+        self._leaves(row, now_s)
         self.record.refuse(row, why, now_s)
 
     def _next_mark_s(self, now_s: float) -> float:
@@ -700,6 +722,7 @@ class AllocatorRules(ObservingRules[float]):
         record.end_all(done, state.f[ak.END, done])
         record.useful_gpu_s[done] = state.f[ak.USEFUL, done]
         record.worked_s[done] = state.f[ak.WORKED, done]
+        record.lost_gpu_s[touched] = state.f[ak.LOST, touched]
 
     def _starved(self) -> None:
         """Say in the record that waiting jobs will never get GPUs."""
@@ -779,6 +802,10 @@ def build_state(
         f[ak.DELAY, row] = jobs.labels.after_delay_s[row]
         i[ak.SIBLING, row] = i[ak.FOLLOWER, before[row]]
         i[ak.FOLLOWER, before[row]] = row
+    restarts = (before >= 0) & (jobs.labels.attempt > 1) if jobs.labels is not None else before >= 0
+    f[ak.SUBMIT, before >= 0] = np.inf
+    for row in np.flatnonzero(restarts).tolist():  # a restart keeps the place of its job
+        f[ak.SUBMIT, row] = f[ak.SUBMIT, before[row]]
     users = {name: number for number, name in enumerate(dict.fromkeys(jobs.user))}
     i[ak.USER] = [users[name] for name in jobs.user]
     i[ak.EFFORT] = jobs.best_effort

@@ -31,6 +31,8 @@ class Record:
     judged_s : when it was admitted or refused (nan: at its submission).
     useful_gpu_s : GPU time in which it worked (nan: all its GPU time less that of `overhead_s`).
     worked_s : seconds in which it worked (nan: the same share of the seconds on GPUs).
+    lost_gpu_s : GPU time of work that was lost as the job was put back into the queue.
+    away : when jobs that were put back could not start: (row, from, to).
     overhead_s : seconds on GPUs in which it did not.
     preempts, resumes, restarts : how often.
     accepted : jobs in time by the schedule's own rule.
@@ -62,6 +64,8 @@ class Record:
         self.accepted = 0
         self.useful_gpu_s: F64 = np.full(count, np.nan)
         self.worked_s: F64 = np.full(count, np.nan)
+        self.lost_gpu_s: F64 = np.zeros(count)
+        self.away: list[tuple[int, float, float]] = []
         self.overhead_s: F64 = np.zeros(count)
         self.judged_s: F64 = np.full(count, np.nan)
         self.names_gpus = False

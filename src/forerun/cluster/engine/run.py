@@ -114,4 +114,5 @@ def terms_of(scenario: Scenario, setting: Setting) -> Terms:
         shrink_s=scenario.costs.shrink_s,
         penalty=(1.0, *scenario.multi_node_penalty),
         quota=quota,
+        checkpoint_s=scenario.costs.checkpoint_s or 0.0,
     )

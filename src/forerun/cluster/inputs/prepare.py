@@ -56,6 +56,7 @@ from forerun.cluster.inputs.slurm_conf import (
     read_slurm_nodes,
     read_slurm_priorities,
 )
+from forerun.cluster.inputs.slurm_preemption import preemption_of
 from forerun.cluster.inputs.slurm_priority import with_scheduler_parameters, with_site_priorities
 from forerun.cluster.inputs.slurm_site import nodes_of_partitions, read_slurm_site
 from forerun.cluster.inputs.step_use import StepUse, slowed, stretched
@@ -477,6 +478,14 @@ def _configured(scenario: Scenario, table: JobTable) -> tuple[Policy, tuple[str,
     notes: tuple[str, ...] = ()
     if isinstance(policy, SlurmBackfill) and machines.is_slurm:
         policy, notes = with_scheduler_parameters(policy, _conf(machines))
+    if machines.is_slurm and not machines.partition and isinstance(policy, Allocator):
+        files = [path for path in _site_files(machines) if not is_kueue(path)]
+        rule, said = preemption_of(_conf(machines), files, table.jobs.labels)
+        if isinstance(policy, SlurmBackfill):
+            policy = policy.with_(preemption=policy.preemption or rule)
+            notes = (*notes, *said)
+        elif rule is not None:
+            notes = (*notes, f"not simulated: preemption by {rule.by}, which slurm-backfill knows")
     order = policy.order if isinstance(policy, BackfillPolicy) else None
     if not isinstance(order, Multifactor) or (not machines.is_slurm and not machines.site):
         return policy, notes

@@ -34,7 +34,7 @@ _MARKS: Final = re.compile(r"[+*~#!%$@^-]")
 _COMMENT: Final = re.compile(r"(?<!\\)#.*")
 #: parameters of job priorities; with the cluster and its scheduler
 _RANKING: Final = ("priority", "fairsharedampeningfactor")
-_SETTINGS: Final = (*_RANKING, "scheduler", "clustername", "accountingstoragetype")
+_SETTINGS: Final = (*_RANKING, "scheduler", "preempt", "clustername", "accountingstoragetype")
 _RANGES: Final = re.compile(r"\[([^\[\]]*)\]")
 
 

@@ -20,6 +20,7 @@ from forerun.cluster.inputs.arrays import Cluster
 from forerun.cluster.inputs.limits import UNLIMITED, LimitRule, RuleColumn
 from forerun.cluster.inputs.site import Outage, Site, TimeLimit
 from forerun.cluster.inputs.slurm_conf import MOST_BYTES, SlurmPriorities, is_away, named, node_names
+from forerun.cluster.policies.backfilling.preemption import in_circle
 from forerun.cluster.readers.local_clock import LocalClock
 from forerun.cluster.readers.sacct import time_limit_s
 from forerun.core.errors import Problem, ScenarioError
@@ -277,17 +278,13 @@ class SlurmSite:
     def reject_circles(self) -> None:
         """Complain of qualities of service that may preempt each other, directly or by others between them."""
         below = {one.name: set(one.says.get("Preempt", "").split(",")) - {""} for one in self.qos}
-        for one in self.qos:
-            reached, fresh = set[str](), below[one.name]
-            while fresh:
-                reached |= fresh
-                fresh = set().union(*(below.get(name, set()) for name in fresh)) - reached
-            if one.name in reached:
-                others = ", ".join(sorted(below[one.name]))
+        name = in_circle(below)
+        for one in self.qos if name is not None else ():
+            if one.name == name:
+                others = ", ".join(sorted(below[name]))
                 self.complain(
-                    f"{one.where}:Preempt", f"QOS {one.name} preempts {others}, which may preempt it in turn"
+                    f"{one.where}:Preempt", f"QOS {name} preempts {others}, which may preempt it in turn"
                 )
-                return
 
     def whole(self, where: str, name: str, text: str) -> int:
         """A whole number of a cell; 0 after a complaint."""
@@ -461,7 +458,7 @@ class _Made:
     def of_qos(self, qos: Qos, of: Mapping[RuleColumn, frozenset[str]], rank: int) -> None:
         """The limits of a QOS over some jobs."""
         self._limits(f"QOS {qos.name}", qos.where, qos.says, _OF_QOS, of, rank)
-        if "Preempt" in qos.says:
+        if "Preempt" in qos.says and not self.nodes:  # slurm.conf says whether it means anything
             self._ignore("Preempt", f"QOS {qos.name}")
 
     def of_association(self, one: Association) -> None:

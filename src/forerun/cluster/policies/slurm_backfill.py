@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, ClassVar, Final
 
 import msgspec
 import numpy as np
 
-from forerun.cluster.inputs.arrays import F64
+from forerun.cluster.inputs.arrays import F64, I64
 from forerun.cluster.inputs.setting import Window
 from forerun.cluster.policies.backfilling.base import BackfillPolicy
+from forerun.cluster.policies.backfilling.preemption import Preempting, Preemption
 from forerun.cluster.policies.orders.multifactor import Multifactor
 from forerun.cluster.policy import Allocation, Scheduler, View
 
@@ -36,9 +39,11 @@ class SlurmBackfill(BackfillPolicy, tag="slurm-backfill", frozen=True, kw_only=T
 
     bf_interval_s: seconds between plans (default 30; 0: a plan at every arrival and end). bf_max_job_test: default 500.
     bf_resolution_s: the plan rounds instants down to multiples of so many seconds (default 60; 0: none). bf_window_s: a
-    start further away is not planned (default 1 day; 0: any is).
+    start further away is not planned (default 1 day; 0: any is). preemption: whose jobs stop whose; they start as soon as
+    the stopped ones are gone (default: nobody's; that of the site's files, where they say it).
     """
 
+    added_later: ClassVar[tuple[str, ...]] = ("preemption",)
     places: ClassVar[bool] = True
     paper: ClassVar[str] = "Slurm's documentation, 25.05"
     guarantees: ClassVar[str] = "as `easy` at each plan; a start that is planned may come later"
@@ -48,6 +53,7 @@ class SlurmBackfill(BackfillPolicy, tag="slurm-backfill", frozen=True, kw_only=T
     bf_max_job_test: Annotated[int, msgspec.Meta(ge=1)] = 500
     bf_resolution_s: Annotated[float, msgspec.Meta(ge=0)] = 60.0
     bf_window_s: Annotated[float, msgspec.Meta(ge=0)] = DAY_S
+    preemption: Preemption | None = None
 
     @property
     def examined(self) -> int:
@@ -61,8 +67,8 @@ class SlurmBackfill(BackfillPolicy, tag="slurm-backfill", frozen=True, kw_only=T
 
     @property
     def compiles(self) -> bool:
-        """Whether a compiled queue knows the order."""
-        return super().compiles and self.order.number != 2
+        """Whether a compiled queue knows the order, and that nobody stops others."""
+        return super().compiles and self.preemption is None and self.order.number != 2
 
     def terms(self, placement: int = 0, seed: int = 0) -> Terms:
         """How far and how often it plans, of an order in which priorities do not change."""
@@ -104,6 +110,7 @@ class SlurmScheduler:
         self.clock: F64 = fresh_clock()
         self.seen: tuple[frozenset[int], tuple[Window, ...]] = (frozenset(), ())
         self.running: dict[int, Ran] = {}
+        self.preempting = None if policy.preemption is None else Preempting(policy.preemption)
 
     def allocate(self, view: View) -> Allocation:
         """Start jobs in order until the first that does not fit, and others by a plan if it is time for one."""
@@ -119,15 +126,54 @@ class SlurmScheduler:
         answer, _ = decided(
             view, self.policy.terms(), waiting, self.clock, fresh=fresh, ended=ended, gone=gone, promised={}
         )
-        assert answer.nodes is not None
+        if self.preempting is not None:
+            answer = self._preempted(view, self.preempting, answer, waiting)
+            stopped = {int(view.job[at]) for at in answer.requeued or {}}
+            self.seen = seen[0] - stopped, seen[1]
+        nodes = answer.nodes or {}
         self.running = {
             int(view.job[at]): Ran(
                 int(view.job[at]),
                 int(view.gpus[at]),
                 float(view.requested_s[at]),
                 float(view.changed_s[at] if view.held[at] else view.now_s),
-                tuple(sorted(answer.nodes.get(at) or view.on_nodes(at))),
+                tuple(sorted(nodes.get(at) or view.on_nodes(at))),
             )
             for at in np.flatnonzero(answer.gpus > 0).tolist()
         }
         return answer
+
+    def _preempted(self, view: View, preempting: Preempting, answer: Allocation, waiting: I64) -> Allocation:
+        """An answer with those who are stopped for jobs that do not fit otherwise; these start when the nodes are free."""
+        from forerun.cluster.engine.kernels import queue_state as qs
+
+        assert answer.nodes is not None
+        clock, terms, owner = self.clock, self.policy.terms(), view.owner.copy()
+        given, nodes = answer.gpus.copy(), dict(answer.nodes)
+        for at, by_node in nodes.items():
+            for node, count in by_node.items():
+                free = np.flatnonzero((view.node_of == node) & (owner < 0))
+                whole = bool(view.labels is not None and view.labels.exclusive[view.job[at]])
+                owner[free if whole else free[:count]] = view.job[at]
+        stopped, places = preempting.due(view), dict[int, I64]()
+        owner[np.isin(owner, view.job[list(stopped)])] = -1
+        planned = clock[qs.PLANNED_S] == view.now_s
+        if planned or clock[qs.TRIED_S] == view.now_s or not terms.latency_s:
+            left = [at for at in waiting.tolist() if not given[at]]
+            more, places = preempting.stop(view, owner, left, in_order=not planned)
+            stopped |= more
+        given[list(stopped)] = 0
+        if stopped and terms.latency_s:
+            soon_s = math.floor(view.now_s) + terms.latency_s
+            clock[qs.TRY_S] = min(clock[qs.TRY_S], max(soon_s, clock[qs.TRIED_S] + qs.BATCH_S))
+            clock[qs.PLAN_S] = min(clock[qs.PLAN_S], max(soon_s, clock[qs.PLANNED_S] + terms.interval_s))
+        for at, seats in () if terms.latency_s else places.items():
+            given[at] = view.gpus[at]
+            on = Counter(view.node_of[seats].tolist())
+            rest, whole, by_node = int(view.gpus[at]), len(seats) > view.gpus[at], dict[int, int]()
+            for turn, (node, count) in enumerate(on.items()):
+                by_node[node] = -(-rest // (len(on) - turn)) if whole else count
+                rest -= by_node[node]
+            nodes[at] = by_node
+        wake_s = float(min(clock[qs.TRY_S], clock[qs.PLAN_S], preempting.wake_s))
+        return replace(answer, gpus=given, nodes=nodes, wake_s=wake_s, requeued=stopped)

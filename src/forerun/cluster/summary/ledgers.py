@@ -29,8 +29,9 @@ def part_of(cause: str) -> str:
 def ledger_of(record: Record, stretches: Stretches, waits: Waits) -> Ledger:
     """Where every GPU-second from the first submission to the last event went.
 
-    The parts are useful, overhead (held without working), fragmented (free, needed by a waiting job, but too spread for
-    it), and idle with and without a queue; they sum to all GPUs over that time.
+    The parts are useful, lost (work that is done again, where there is any), overhead (held without working), fragmented
+    (free, needed by a waiting job, but too spread for it), and idle with and without a queue; they sum to all GPUs over
+    that time.
     """
     setting = record.setting
     start, last = horizon_of(record)
@@ -43,8 +44,10 @@ def ledger_of(record: Record, stretches: Stretches, waits: Waits) -> Ledger:
     queued = math.fsum(free * spans * (pending > 0)) if len(times) else 0.0
     fragmented = min(waits.causes.fragmented_gpu_s, queued)
     idle_queue = queued - fragmented
+    lost = math.fsum(waits.lost_gpu_s)
     parts = {
-        "useful": useful,
+        "useful": useful - lost,
+        **({"lost": lost} if lost else {}),
         "overhead": held_gpu_s - useful,
         "fragmented": fragmented,
         "idle with queue": idle_queue,
@@ -52,11 +55,13 @@ def ledger_of(record: Record, stretches: Stretches, waits: Waits) -> Ledger:
     }
     meanings = {
         "useful": "work was done",
+        "lost": "work was done that a failure or preemption undid",
         "overhead": "held by a job that was restarting, or to the end of its slot",
         "fragmented": "free, needed by a waiting job, but too spread for it",
         "idle with queue": "free while somebody waited",
         "idle, nobody waits": "free while nobody waited",
     }
+    meanings = {name: meanings[name] for name in parts}
     return Ledger("GPU time", "GPU-s", whole, {name: float(part) for name, part in parts.items()}, meanings)
 
 

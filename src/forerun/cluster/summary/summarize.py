@@ -66,7 +66,7 @@ def summarize(outcome: Outcome) -> Result:
         notes = (*notes, f"stopped early: {outcome.error}")
     terms = terms_of(scenario, record.setting)
     decided = Decided.by(outcome.inputs.policy, terms, named=record.names_gpus)
-    waits = waits_of(record, stretches, decided)
+    waits = waits_of(record, stretches, decided, checkpoint_s=terms.checkpoint_s)
     ledger = ledger_of(record, stretches, waits)
     places = nodes_of(record, stretches)
     summary, intervals = summary_of(record, waits, ledger)

@@ -49,6 +49,10 @@ JOBS: Final = TableSchema(
         Column("running_s", "s", "holding GPUs and working"),
         Column("gpu_s", "GPU-s", "GPU time held"),
         Column("preemptions", "", "times it lost all its GPUs before the end"),
+        Column(
+            "attempt", "", "which run of a job that was put back into the queue in the log this is, from 1"
+        ),
+        Column("lost_gpu_s", "GPU-s", "GPU time of work that a failure or preemption undid"),
         Column("refused_because", "", "the constraint that binds, if it was refused"),
     ),
     "one row a job, in order of submission",
@@ -133,6 +137,8 @@ def jobs_table(record: Record, stretches: Stretches, waits: Waits, submitted: Se
         running_s=waits.running,
         gpu_s=stretches.gpu_s(len(jobs)),
         preemptions=record.preempts,
+        attempt=np.maximum(labels.attempt, 1),
+        lost_gpu_s=waits.lost_gpu_s,
         refused_because=np.array([record.refusals.get(row, "") for row in range(len(jobs))], dtype=object),
     )
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from forerun.cluster.engine.record import Record
 from forerun.cluster.inputs.arrays import F64
-from forerun.cluster.summary.causes import BY_COUNT, Causes, Decided, Waiting, causes_of
+from forerun.cluster.summary.causes import BY_COUNT, CAUSES, Causes, Decided, Waiting, causes_of
 from forerun.cluster.summary.spans import Stretches
 
 
@@ -26,12 +26,14 @@ class Waits:
     causes : of waiting for GPUs.
     reconfiguration : with GPUs, before it worked: restarts, and the rest of slots.
     running : not waiting, but working.
+    lost_gpu_s : GPU-seconds of that work which a failure or a scheduler that put the job back into the queue undid.
     """
 
     admission: F64
     causes: Causes
     reconfiguration: F64
     running: F64
+    lost_gpu_s: F64
 
     def by_cause(self) -> dict[str, F64]:
         """The waiting seconds by cause: all but the seconds worked."""
@@ -66,13 +68,21 @@ def stretches_of(record: Record) -> Stretches:
     return Stretches(times[worked], until[worked], gpus[worked], rows[worked])
 
 
-def waits_of(record: Record, stretches: Stretches, decided: Decided = BY_COUNT, *, focus: int = -1) -> Waits:
+def waits_of(
+    record: Record,
+    stretches: Stretches,
+    decided: Decided = BY_COUNT,
+    *,
+    checkpoint_s: float = 0.0,
+    focus: int = -1,
+) -> Waits:
     """Every waiting second of every job, by its cause.
 
     Parameters
     ----------
     record, stretches : what happened, and who had GPUs.
     decided : by what (default: by the number of GPUs alone).
+    checkpoint_s : seconds of work between checkpoints (default: there are none).
     focus : a job whose stretches of waiting are noted (default: none).
     """
     jobs = record.setting.jobs
@@ -84,7 +94,8 @@ def waits_of(record: Record, stretches: Stretches, decided: Decided = BY_COUNT, 
     end = np.where(record.end_s >= 0, record.end_s, np.where(record.admitted == 0, judged, horizon))
     started = record.first_start_s >= 0
     for gone, left_s in record.cancelled.items():
-        end[gone] = record.first_start_s[gone] + jobs.duration_s[gone] if started[gone] else left_s
+        ran = started[gone] and jobs.censored[gone]
+        end[gone] = record.first_start_s[gone] + jobs.duration_s[gone] if ran else left_s
     end = np.minimum(end, horizon)
     end = np.maximum(end, submit)
     judged = np.minimum(judged, end)
@@ -104,7 +115,31 @@ def waits_of(record: Record, stretches: Stretches, decided: Decided = BY_COUNT, 
     )
     waited: F64 = np.bincount(waiting.row, waiting.to_s - waiting.from_s, count).astype(np.float64)
     admission = np.maximum(end - submit - held_s - waited, 0.0)
-    return Waits(admission, causes, held_s - useful, useful)
+    away = np.zeros(count)
+    for at, from_s, to_s in _away(record, end):
+        away[at] += to_s - from_s
+    causes.waited_s[:, list(CAUSES).index("not_eligible")] += away
+    lost = record.lost_gpu_s + _undone(record, useful * jobs.gpus, checkpoint_s)
+    return Waits(np.maximum(admission - away, 0.0), causes, held_s - useful, useful, lost)
+
+
+def _away(record: Record, end: F64) -> list[tuple[int, float, float]]:
+    """When jobs that were put back into the queue could not start: (row, from, to). end: of each job."""
+    return [
+        (row, from_s, min(to_s, float(end[row]))) for row, from_s, to_s in record.away if from_s < end[row]
+    ]
+
+
+def _undone(record: Record, worked_gpu_s: F64, checkpoint_s: float) -> F64:
+    """The GPU-seconds of runs of the log that the next run of the same job has to do again; as of `waits_of`."""
+    jobs, lost = record.setting.jobs, np.zeros(len(worked_gpu_s))
+    before = jobs.predecessor()
+    if jobs.labels is None or not (before >= 0).any():
+        return lost
+    broken = before[(before >= 0) & (jobs.labels.attempt > 1)]
+    kept_s = jobs.duration_s[broken] // checkpoint_s * checkpoint_s if checkpoint_s else 0.0
+    lost[broken] = worked_gpu_s[broken] * (1.0 - kept_s / jobs.duration_s[broken])
+    return lost
 
 
 def _waiting(record: Record, stretches: Stretches, judged: F64, end: F64) -> Waiting:
@@ -117,6 +152,9 @@ def _waiting(record: Record, stretches: Stretches, judged: F64, end: F64) -> Wai
     np.maximum.at(last, row, stretches.to_s)
     rows = np.concatenate((row, np.arange(len(jobs))))
     from_s = np.maximum(np.concatenate((since, last)), judged[rows])
+    back = {(row, stopped_s): back_s for row, stopped_s, back_s in _away(record, end)}
+    for at in np.flatnonzero(np.isin(rows, [row for row, _ in back])).tolist():
+        from_s[at] = back.get((int(rows[at]), float(from_s[at])), from_s[at])
     to_s = np.concatenate((until, end))
     starts = np.concatenate((stretches.from_s < end[row], np.zeros(len(jobs), np.bool_)))
     real = to_s > from_s

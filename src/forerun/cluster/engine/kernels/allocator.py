@@ -33,7 +33,8 @@ SCALE: Final = 11  # speed = rate * scale
 WORKED: Final = 12  # seconds of work
 REQUEST: Final = 13  # seconds that the job asked for
 DELAY: Final = 14  # seconds after the end of the job before it at which it comes; negative: there is none
-FLOATS: Final = 15
+LOST: Final = 15  # GPU-seconds of work that is lost
+FLOATS: Final = 16
 
 # columns of i
 HELD: Final = 0
@@ -170,10 +171,12 @@ def advance(s: AllocatorState, until_s: float) -> float:
             else:
                 job = s.meta[ARRIVED]
                 s.meta[ARRIVED] += 1
-            s.active[s.meta[ACTIVE]] = job
-            s.meta[ACTIVE] += 1
-            s.i[STATE, job] = WAITING
-            s.f[SUBMIT, job] = s.f[CHANGED, job] = arrival
+            if s.i[STATE, job] != DONE:  # it may have left before it came
+                s.active[s.meta[ACTIVE]] = job
+                s.meta[ACTIVE] += 1
+                s.i[STATE, job] = WAITING
+                s.f[SUBMIT, job] = min(s.f[SUBMIT, job], arrival)  # a restart keeps its place
+                s.f[CHANGED, job] = arrival
         if s.meta[LOGGED] + 8 >= len(s.log_row):
             return min(until_s, min(arrival, end))
 
@@ -280,6 +283,34 @@ def stop(s: AllocatorState, job: int, now: float) -> None:
     s.i[STATE, job] = WAITING
     s.i[PREEMPTS, job] += 1
     _give_up(s, job, now)
+
+
+@kernel
+def requeue(s: AllocatorState, job: int, now: float, delay_s: float, checkpoint_s: float) -> None:
+    """A running job loses its GPUs and its work since its last checkpoint, and comes again after a while.
+
+    Parameters
+    ----------
+    delay_s : how long after; infinite: it never does.
+    checkpoint_s : seconds of work between checkpoints; 0: there are none.
+    """
+    _count_work(s, job, now)
+    done = s.f[WORK, job] - s.f[LEFT, job]
+    kept = np.floor(done / checkpoint_s) * checkpoint_s if checkpoint_s > 0.0 and delay_s < np.inf else 0.0
+    s.f[LOST, job] += (done - kept) / s.f[SPEED, job] * s.i[HELD, job]
+    s.f[LEFT, job] = s.f[WORK, job] - kept
+    s.i[PREEMPTS, job] += 1
+    _give_up(s, job, now)
+    stays = 0
+    for at in range(s.meta[ACTIVE]):
+        s.active[stays] = s.active[at]
+        stays += s.active[at] != job
+    s.meta[ACTIVE] = stays
+    if delay_s < np.inf:
+        s.i[STATE, job] = ABSENT
+        _come(s, job, now + delay_s)
+    else:
+        leave(s, job, now)
 
 
 @kernel
