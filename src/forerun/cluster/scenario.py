@@ -57,11 +57,11 @@ class TraceSpec(Spec, frozen=True, kw_only=True):
     duration, unless `draw_models` gives them random models as the published conversion does (default: no). generate,
     published, resample: see their types. first: keep only this many jobs (default 0: all). strict: make repairs errors
     (default: no). slack: jobs without a deadline get one, this many durations after submission (default 0: none);
-    most_slack: then uniformly between both. larger: whether jobs that ask for more GPUs than the cluster has are an
-    error (`refuse`, default) or are left out and counted (`drop`). options: of the format, by name, such as
-    `{columns: [requested_s=6]}` of `swf` (default: its own). overestimate: jobs without a requested time get one,
-    uniformly from their duration to so many times it (default: none). edit: single jobs left out or changed (default:
-    none).
+    most_slack: then uniformly between both. larger: whether jobs that ask for more GPUs than the cluster has, or are of a
+    partition that it has not, are an error (`refuse`, default) or are left out and counted (`drop`). options: of the
+    format, by name, such as `{columns: [requested_s=6]}` of `swf` (default: its own). overestimate: jobs without a requested
+    time get one, uniformly from their duration to so many times it (default: none). edit: single jobs left out or changed
+    (default: none).
     """
 
     added_later: ClassVar[tuple[str, ...]] = ("options", "overestimate", "edit")

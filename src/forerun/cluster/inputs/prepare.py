@@ -187,7 +187,11 @@ def _sampled(world: _World) -> _World:
 def _with_use(world: _World) -> _World:
     """A log of a site whose machines are given: it fits on them, and all is known of what runs from some instant on."""
     machines = world.scenario.machines
-    if not machines.is_slurm or machines.partition is not None or world.table.resampled is not None:
+    if machines.file is None or machines.partition is not None or world.table.resampled is not None:
+        return world
+    if is_kueue(Path(machines.file.path)):
+        overlaps(world.table, world.cluster, {})
+    if not machines.is_slurm:
         return world
     over = overlaps(world.table, world.cluster, _slurm_nodes(machines, "")[1])
     table, began = begun(world.table, world.cluster)
@@ -281,6 +285,7 @@ def _that_can_run(world: _World) -> _World:
         raise ScenarioError.at("$.policy.order.weights", f"{what}, or machines.file: a slurm.conf with some")
     if "requested_s" in policy.needs:
         require_requests(jobs, world.table, member_name(type(policy)))
+    jobs = _of_partitions(jobs, world)
     places = isinstance(policy, Allocator) and policy.places
     jobs, shapeless = as_far_as_known(
         jobs,
@@ -295,6 +300,30 @@ def _that_can_run(world: _World) -> _World:
     jobs = _within_limits(jobs, world.limits(), world.table, scenario, world.repairs)
     world.repairs.finish()
     return replace(world, jobs=jobs)
+
+
+def _of_partitions(jobs: Jobs, world: _World) -> Jobs:
+    """The jobs of partitions that there are. Raises TraceError for others, unless the scenario drops and counts them."""
+    partitions, table = world.cluster.partitions, world.table
+    if not partitions or jobs.labels is None:
+        return jobs
+    lost = {
+        name for name in set(jobs.labels.partition) if name and not partitions.keys() & set(name.split(","))
+    }
+    rows = [row for row, name in enumerate(jobs.labels.partition) if name in lost]
+    if not rows:
+        return jobs
+    places = [table.place(row) for row in sorted(jobs.file_row[rows].tolist())[:3]]
+    if world.scenario.trace.larger == "drop" and len(rows) < len(jobs):
+        world.repairs.note_many(
+            "job of a partition that the configuration has not left out", places, len(rows)
+        )
+        return jobs.take(np.delete(np.arange(len(jobs)), rows))
+    first, *others = sorted(lost)
+    more = f" and {len(others)} partitions more" if others else ""
+    what = f"partition {first!r}{more} of {len(rows)} jobs is not in the configuration; {known_names(first, partitions)}"
+    left_out = " (trace.larger: drop leaves such jobs out)" if len(rows) < len(jobs) else ""
+    raise TraceError.at(places[0], what + left_out)
 
 
 def _edited(world: _World) -> _World:
@@ -907,18 +936,6 @@ def _log_notes(table: JobTable, cluster: Cluster, *, apart: bool) -> list[str]:
             f"arrays of which so many tasks run at once: {', '.join(named[:5])}, {len(named)} in all"
         )
     notes += cluster.notes
-    if cluster.partitions and labels is not None:
-        rows = [
-            row
-            for row, names in enumerate(labels.partition)
-            if names and not cluster.partitions.keys() & set(names.split(","))
-        ]
-        if rows:
-            unknown = sorted({labels.partition[row] for row in rows})
-            notes.append(
-                f"{table.place(rows[0])}: partition {unknown[0]!r} is not in the configuration; {len(rows)} jobs of "
-                f"{', '.join(map(repr, unknown[:3]))} may use any node"
-            )
     if not table.read_as:
         return notes
     notes.append(

@@ -580,7 +580,11 @@ class _Made:
             self.outages.append(self._outage("nodes away", from_s, to_s, gpus, names, begin_s))
 
     def of_nodes(self) -> None:
-        """A note on nodes that are away as `scontrol show node` is printed."""
+        """A note on nodes that are away as `scontrol show node` is printed, after a complaint of another cluster's."""
+        names = [one.name for one in self.read.nodes]
+        if names and self.nodes and not self.nodes.intersection(names):
+            what = f"is of another cluster? slurm.conf has no node {named(names)}"
+            self.read.complain(self.read.nodes[0].where, what)
         away = [one.name for one in self.read.nodes if is_away(one.says.get("State", ""))]
         if away:
             self.beside.append(
