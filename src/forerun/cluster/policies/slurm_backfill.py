@@ -146,6 +146,7 @@ class SlurmScheduler:
     def _preempted(self, view: View, preempting: Preempting, answer: Allocation, waiting: I64) -> Allocation:
         """An answer with those who are stopped for jobs that do not fit otherwise; these start when the nodes are free."""
         from forerun.cluster.engine.kernels import queue_state as qs
+        from forerun.cluster.engine.kernels.slurm_rule import BATCH_S
 
         assert answer.nodes is not None
         clock, terms, owner = self.clock, self.policy.terms(), view.owner.copy()
@@ -165,8 +166,8 @@ class SlurmScheduler:
         given[list(stopped)] = 0
         if stopped and terms.latency_s:
             soon_s = math.floor(view.now_s) + terms.latency_s
-            clock[qs.TRY_S] = min(clock[qs.TRY_S], max(soon_s, clock[qs.TRIED_S] + qs.BATCH_S))
-            clock[qs.PLAN_S] = min(clock[qs.PLAN_S], max(soon_s, clock[qs.PLANNED_S] + terms.interval_s))
+            clock[qs.TRY_S] = min(clock[qs.TRY_S], max(soon_s, clock[qs.TRIED_S] + BATCH_S))
+            clock[qs.WAKE_S] = min(clock[qs.WAKE_S], max(soon_s, clock[qs.PLANNED_S] + terms.interval_s))
         for at, seats in () if terms.latency_s else places.items():
             given[at] = view.gpus[at]
             on = Counter(view.node_of[seats].tolist())
@@ -175,5 +176,5 @@ class SlurmScheduler:
                 by_node[node] = -(-rest // (len(on) - turn)) if whole else count
                 rest -= by_node[node]
             nodes[at] = by_node
-        wake_s = float(min(clock[qs.TRY_S], clock[qs.PLAN_S], preempting.wake_s))
+        wake_s = float(min(clock[qs.TRY_S], clock[qs.WAKE_S], preempting.wake_s))
         return replace(answer, gpus=given, nodes=nodes, wake_s=wake_s, requeued=stopped)
