@@ -280,7 +280,7 @@ def test_a_job_is_explained_beside_history(tmp_path: Path) -> None:
 
 def test_a_policy_that_is_not_the_sites_own_is_not_judged(tmp_path: Path) -> None:
     jobs = written(happened(drawn(0), tmp_path), tmp_path / "log.csv")
-    for plugin, own, other in (("builtin", "fifo", "easy"), ("backfill", "slurm-backfill", "fifo")):
+    for plugin, own, other in (("builtin", "slurm-builtin", "easy"), ("backfill", "slurm-backfill", "fifo")):
         conf = tmp_path / "slurm.conf"
         conf.write_text(f"SchedulerType=sched/{plugin}\nNodeName=n[1-2] Gres=gpu:8\n")
         text = f"domain: cluster\ntrace: {{file: {jobs}, format: job_history}}\nmachines: {{file: {conf}}}\n"

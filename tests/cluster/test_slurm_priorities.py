@@ -9,6 +9,7 @@ import pytest
 import forerun
 from forerun.cluster.inputs.prepare import Inputs, prepare
 from forerun.cluster.policies.orders.multifactor import Multifactor
+from forerun.core.errors import ScenarioError
 from forerun.core.scenarios import load
 
 CONF = """ClusterName=site
@@ -87,8 +88,8 @@ def test_weights_that_slurmctld_ignores_without_slurmdbd(tmp_path: Path) -> None
     inputs = inputs_of(tmp_path, conf)
     weights = order_of(inputs).weights
     assert (weights.age, weights.fairshare, weights.job_size) == (0, 0, 7)
-    said = "priorityweightage and priorityweightfairshare weigh nothing, as in slurmctld without slurmdbd"
-    assert any(note.startswith(said) for note in inputs.notes)
+    said = "without slurmdbd (AccountingStorageType): PriorityWeightAge, PriorityWeightFairshare"
+    assert any(note.endswith(said) for note in inputs.notes)
     for storage in ("accounting_storage/slurmdbd", "slurmdbd"):
         kept = inputs_of(tmp_path, conf.replace("accounting_storage/none", storage))
         assert (order_of(kept).weights.age, order_of(kept).weights.fairshare) == (500, 1000)
@@ -120,3 +121,39 @@ def test_fair_shares_that_weigh_nothing_are_given(tmp_path: Path) -> None:
     assert inputs_of(tmp_path, CONF).known.fair_share
     bare = "NodeName=n1 Gres=gpu:1\nPartitionName=p Nodes=ALL\n"
     assert not inputs_of(tmp_path, bare, "easy").known.fair_share, "nodes alone do not say"
+
+
+def test_the_plain_scheduler_goes_by_priority_and_passes_nobody(tmp_path: Path) -> None:
+    """On a node of one GPU: a short job behind one of higher priority waits, though it would fit before maintenance."""
+    conf = (
+        CONF.replace("PriorityWeightFairshare=1000", "PriorityWeightQOS=1000")
+        + "SchedulerType=sched/builtin\n"
+    )
+    qos = "Name|Priority\nhigh|10\nlow|1\n"
+    rows = [
+        row(1, "ann", 0, 1000, qos="low"),
+        row(2, "ann", 5, 50, qos="low"),
+        row(3, "bob", 9, 500, qos="high"),
+    ]
+    path = site(tmp_path, rows, "{name: slurm-builtin, order: multifactor}", conf, qos)
+    result = forerun.simulate(load(path))
+    starts = dict(zip(result.tables["jobs"]["job"], result.tables["jobs"]["first_start_s"], strict=True))
+    assert starts["1"] < starts["3"] < starts["2"]
+    assert result.lead["history"] and "site's policy" not in result.lead["history"], "it is the site's own"
+    with pytest.raises(ScenarioError, match="is of plans, which sched/builtin does not make"):
+        load(path, ["policy.bf_window=2d"])
+
+
+@pytest.mark.parametrize("policy", ["slurm-builtin", "slurm-backfill"])
+def test_a_job_that_does_not_fit_holds_up_its_own_partition(tmp_path: Path, policy: str) -> None:
+    """Of two partitions of a node each; a plan lets the small one pass, as it ends in time."""
+    conf = "NodeName=n[1-2] Gres=gpu:2\nPartitionName=p Nodes=n1\nPartitionName=q Nodes=n2\n"
+    rows = [row(job, "u", job, seconds) for job, seconds in ((1, 1000), (2, 1000), (3, 10), (4, 10))]
+    rows[1] = rows[1].replace("gres/gpu=1", "gres/gpu=2")
+    rows[3] = rows[3].replace("|p|", "|q|")
+    rows = [one.replace("|600", "|16") if one.startswith("3|") else one for one in rows]
+    jobs = forerun.simulate(load(site(tmp_path, rows, policy, conf))).tables["jobs"]
+    starts = dict(zip(jobs["job"], jobs["first_start_s"], strict=True))
+    assert starts["4"] < 10
+    assert (starts["3"] < 100) == (policy == "slurm-backfill")
+    assert starts["2"] > 1000

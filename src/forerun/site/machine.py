@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -20,6 +19,7 @@ from forerun.cluster.inputs.slurm_conf import node_names
 from forerun.cluster.policies.orders.fcfs import Fcfs
 from forerun.cluster.policies.orders.multifactor import Multifactor
 from forerun.cluster.policies.slurm_backfill import SlurmBackfill
+from forerun.cluster.policies.slurm_builtin import SlurmBuiltin
 from forerun.core.errors import ScenarioError, known_names
 from forerun.core.scenario.decode import decode
 from forerun.core.scenario.spec import Spec
@@ -204,8 +204,8 @@ class Declared(System, frozen=True, kw_only=True):
     @property
     def policy(self) -> SlurmBackfill:
         """What its files say that it has."""
-        interval_s = SlurmBackfill().bf_interval_s if self.backfills else math.inf
-        return SlurmBackfill(order=self.priorities or Fcfs(), bf_interval_s=interval_s)
+        kind = SlurmBackfill if self.backfills else SlurmBuiltin
+        return kind(order=self.priorities or Fcfs())
 
 
 class Finding(Spec, frozen=True, kw_only=True):

@@ -446,7 +446,7 @@ def declared_policy(machines: Machines) -> str:
     plugin = _conf(machines).settings.get("schedulertype", ("", "sched/backfill"))[
         1
     ]  # as Slurm has it by default
-    return "fifo" if plugin == "sched/builtin" else "slurm-backfill"
+    return "slurm-builtin" if plugin == "sched/builtin" else "slurm-backfill"
 
 
 def cluster_from(scenario: Scenario) -> Cluster:
@@ -505,7 +505,7 @@ def _configured(scenario: Scenario, table: JobTable) -> tuple[Policy, tuple[str,
     """The policy of a scenario, with what it leaves to the files of the site; and notes on that. table: the log."""
     policy, machines = scenario.policy, scenario.machines
     notes: tuple[str, ...] = ()
-    if isinstance(policy, SlurmBackfill) and machines.is_slurm:
+    if isinstance(policy, SlurmBackfill) and policy.backfills and machines.is_slurm:
         policy, notes = with_scheduler_parameters(policy, _conf(machines))
     if machines.is_slurm and not machines.partition and isinstance(policy, Allocator):
         files = [path for path in _site_files(machines) if not is_kueue(path)]

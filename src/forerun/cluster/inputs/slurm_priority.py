@@ -31,7 +31,7 @@ _UNUSED: Final = (
     "PriorityWeightAssoc", "PriorityUsageResetPeriod", "PrioritySiteFactorPlugin", "PriorityParameters",
 )  # fmt: skip
 #: weights that slurmctld ignores without slurmdbd
-_ACCOUNTED: Final = ("age", "fairshare")
+_ACCOUNTED: Final[Mapping[str, str]] = {"age": "PriorityWeightAge", "fairshare": "PriorityWeightFairshare"}
 #: flags of priorities that are followed, those that change nothing in which job starts next, and what others would change
 _FOLLOWED: Final = ("FAIR_TREE", "NO_FAIR_TREE", "SMALL_RELATIVE_TO_TIME", "MAX_TRES", "MAX_TRES_GRES")
 _OF_RUNNING: Final = ("CALCULATE_RUNNING",)
@@ -121,7 +121,7 @@ def with_site_priorities(
         storage = conf.settings.get("accountingstoragetype", ("", ""))[1].lower()
         if storage and not storage.endswith("slurmdbd"):  # a part of a file may leave it out
             weights = given["weights"]
-            ignored = [_WEIGHTS[name] for name in _ACCOUNTED if getattr(weights, name)]
+            ignored = [name for field, name in _ACCOUNTED.items() if getattr(weights, field)]
             given["weights"] = weights.with_(**dict.fromkeys(_ACCOUNTED, 0.0))
         for name, (where, says) in conf.partitions.items():
             given["partitions"].setdefault(
@@ -142,8 +142,8 @@ def with_site_priorities(
     made = order.with_(**filled)
     notes = [note] * bool(filled)
     if ignored and made.weights == given["weights"]:
-        names = " and ".join(ignored)
-        notes.append(f"{names} weigh nothing, as in slurmctld without slurmdbd (AccountingStorageType)")
+        names = ", ".join(ignored)
+        notes.append(f"ignored as by slurmctld without slurmdbd (AccountingStorageType): {names}")
     return made, (*notes, *_not_simulated(site, conf, made, labels))
 
 

@@ -89,10 +89,10 @@ class Decided:
         policy = policy.stands_for if isinstance(policy, Decider) else policy
         if not isinstance(policy, Allocator):  # published schedules have places of their own, and no limits
             return BY_COUNT
-        backfills = isinstance(policy, BackfillPolicy)
+        plans, backfills = isinstance(policy, BackfillPolicy), getattr(policy, "backfills", False)
         quota = None if terms.quota is None or terms.quota[-1] else terms.quota[:-1]
-        if backfills and policy.places:
-            return cls(ck.SHAPED, True, True, quota)
+        if plans and policy.places:
+            return cls(ck.SHAPED, backfills, True, quota)
         counted = terms.placement == "consolidated" or (
             terms.placement == "anywhere" and not (policy.places or named)
         )
@@ -365,7 +365,7 @@ def causes_of_log(setting: Setting, recorded: Recorded, known: Known, *, focus: 
         rows[np.lexsort((rows, at_s[rows]))] for rows, at_s in ((ran, start_s), (waited, submit_s))
     )
     had = Stretches(start_s[ran], end_s[ran], jobs.gpus[ran], ran)
-    decided, seats = replace(HISTORY, backfills=known.policy != "fifo"), None
+    decided, seats = replace(HISTORY, backfills=known.policy != "slurm-builtin"), None
     if past.node_list is not None and known.nodes:
         seats = _listed(
             [past.node_list[row] for row in ran.tolist()], had.gpus, known.nodes, setting.cluster.node_gpus()

@@ -109,7 +109,7 @@ def _backfill(base: Outcome) -> Iterator[Change]:
     policy, jobs = base.inputs.policy, base.inputs.setting.jobs
     if isinstance(policy, Kueue):
         return
-    if not isinstance(policy, BackfillPolicy):
+    if not isinstance(policy, BackfillPolicy) or not policy.backfills:
         yield Change("backfilling (sched/backfill)", {"policy": {"name": "slurm-backfill"}})
         return
     if isinstance(policy, SlurmBackfill):
@@ -122,7 +122,8 @@ def _backfill(base: Outcome) -> Iterator[Change]:
             yield Change(f"bf_max_job_test={most}, the longest queue", {"policy.bf_max_job_test": most})
         if policy.bf_interval_s > 30:
             yield Change("bf_interval=30", {"policy.bf_interval_s": 30.0})
-    yield Change("no backfilling (sched/builtin)", {"policy": {"name": "fifo"}})
+    plain = {"name": "slurm-builtin", "order": to_data(base.inputs.scenario.policy)["order"]}
+    yield Change("no backfilling (sched/builtin)", {"policy": plain})
 
 
 def _weights(base: Outcome) -> Iterator[Change]:

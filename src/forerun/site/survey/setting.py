@@ -202,14 +202,14 @@ def _slurm_policy(conf: Path, included: Sequence[Path]) -> tuple[Mapping[str, An
     """The policy that a configuration names, as a scenario has it, and in words."""
     read = read_slurm_priorities(conf, included)
     says = {name: value for name, (_, value) in read.settings.items()}
-    if says.get("schedulertype", "sched/backfill") == "sched/builtin":
-        return {"name": "fifo"}, "SchedulerType says sched/builtin, so the policy is fifo"
     weighs = any(name.startswith("priorityweight") and value not in ("", "0") for name, value in says.items())
     tiers = len({partition.get("prioritytier", "1") for _, partition in read.partitions.values()}) > 1
     basic = says.get("prioritytype", "") == "priority/basic"
     order = "multifactor" if (weighs and not basic) or tiers else "fcfs"
-    text = f"SchedulerType says sched/backfill, so the policy is slurm-backfill, order {order}"
-    return {"name": "slurm-backfill", "order": {"name": order}}, text
+    plugin = says.get("schedulertype", "sched/backfill")
+    name = "slurm-builtin" if plugin == "sched/builtin" else "slurm-backfill"
+    text = f"SchedulerType says {plugin}, so the policy is {name}, order {order}"
+    return {"name": name, "order": {"name": order}}, text
 
 
 def _about(log: Trace) -> str:

@@ -36,6 +36,7 @@ class BackfillPolicy(Allocator, frozen=True, kw_only=True, forbid_unknown_fields
 
     needs: ClassVar[tuple[str, ...]] = ("gpus", "requested_s")
     keeps_promises: ClassVar[bool] = False
+    backfills: ClassVar[bool] = True
 
     order: Annotated[Order, chosen_from(orders)] = Fcfs()
     grace_s: Annotated[float, msgspec.Meta(gt=0)] = 60.0
