@@ -1,12 +1,13 @@
-"""Nodes and limits of a site that are otherwise than its files say."""
+"""Nodes, limits and quotas of a site that are otherwise than its files say."""
 
 from __future__ import annotations
 
 import pytest
 
 from forerun.cluster.inputs.arrays import Cluster, NodeGroup
-from forerun.cluster.inputs.limits import LimitRule
-from forerun.cluster.inputs.otherwise import with_other_nodes, without_limits
+from forerun.cluster.inputs.kueue import ClusterQueue, Queues, Quota
+from forerun.cluster.inputs.limits import LimitRule, QueueTerms
+from forerun.cluster.inputs.otherwise import with_other_nodes, with_other_quotas, without_limits
 from forerun.cluster.inputs.site import Site
 from forerun.cluster.scenario import Otherwise
 from forerun.core.errors import ScenarioError
@@ -50,3 +51,41 @@ def test_a_limit_goes_by_its_name_and_a_partition_is_none() -> None:
     assert without_limits(SITE, Otherwise(without_limits=("QOS a: MaxJobsPU",))).rules == SITE.rules[1:]
     with pytest.raises(ScenarioError, match="no limit 'partition gpu'; known: QOS a: MaxJobsPU"):
         without_limits(SITE, Otherwise(without_limits=("partition gpu",)))
+
+
+# -- quotas of Kueue -----------------------------------------------------------------------------------------------------
+
+
+def queues(**quotas: dict[str, int]) -> Queues:
+    return Queues(
+        tuple(
+            ClusterQueue(name, QueueTerms(), tuple(Quota(flavor, gpus, 0, gpus) for flavor, gpus in of.items()))
+            for name, of in quotas.items()
+        ),
+        {}, (), {}, {},
+    )  # fmt: skip
+
+
+def nominal(of: Queues) -> dict[str, dict[str, int]]:
+    return {queue.name: {one.flavor: one.nominal for one in queue.quotas} for queue in of.queues}
+
+
+def test_quota_moves_in_flavors_that_both_have_and_then_grows_in_the_first() -> None:
+    given = queues(a={"x": 4, "y": 8}, b={"y": 2, "z": 1})
+    made = with_other_quotas(given, Otherwise(moved_quota={"a": {"b": 5}}, more_quota={"b": 3, "a": 1}))
+    assert nominal(made) == {"a": {"x": 5, "y": 3}, "b": {"y": 10, "z": 1}}
+    assert all(one.lends == one.nominal for queue in made.queues for one in queue.quotas), (
+        "it lends all, as before"
+    )
+    assert with_other_quotas(given, Otherwise()) is given
+
+
+def test_quotas_that_there_are_not_are_named() -> None:
+    given = queues(a={"x": 4}, b={"x": 2})
+    for otherwise, says in (
+        (Otherwise(more_quota={"c": 1}), "no ClusterQueue 'c'; known: a, b"),
+        (Otherwise(moved_quota={"a": {"c": 1}}), "moved_quota: no ClusterQueue 'c'"),
+        (Otherwise(moved_quota={"b": {"a": 3}}), "b has 2 GPUs in flavors that a has, too"),
+    ):
+        with pytest.raises(ScenarioError, match=says):
+            with_other_quotas(given, otherwise)

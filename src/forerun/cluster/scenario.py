@@ -116,12 +116,16 @@ class Otherwise(Spec, frozen=True, kw_only=True):
 
     more_nodes: how many nodes more a partition has, each like its last one. moved_nodes: by partition and then by another,
     how many nodes of the first are the other's instead. without_limits: limits that do not hold, by the names that notes
-    and results have for them, such as `QOS normal: MaxTRESPU`.
+    and results have for them, such as `QOS normal: MaxTRESPU`. more_quota: how many GPUs more a ClusterQueue of Kueue has,
+    of its first flavor. moved_quota: by ClusterQueue and then by another, how many GPUs of the first's quota are the other's
+    instead, of flavors that both have.
     """
 
     more_nodes: dict[str, Count] = {}
     moved_nodes: dict[str, dict[str, Count]] = {}
     without_limits: tuple[str, ...] = ()
+    more_quota: dict[str, Count] = {}
+    moved_quota: dict[str, dict[str, Count]] = {}
 
 
 class Machines(Spec, frozen=True, kw_only=True):
@@ -154,8 +158,11 @@ class Machines(Spec, frozen=True, kw_only=True):
         if not self.is_slurm and (self.partition is not None or self.included is not None):
             name = "included" if self.partition is None else "partition"
             return [(name, "is of a Slurm configuration; give it as file: slurm.conf")]
-        if self.ignore and not any(one.path.endswith((".yaml", ".yml", ".json")) for one in self._files):
-            return [("ignore", "is of Kueue's files; give them as file: queues.yaml, or site: [queues.yaml]")]
+        quotas = self.otherwise and (self.otherwise.more_quota or self.otherwise.moved_quota)
+        kueue = any(one.path.endswith((".yaml", ".yml", ".json")) for one in self._files)
+        for name, given in (("ignore", self.ignore), ("otherwise", quotas)):
+            if given and not kueue:
+                return [(name, "is of Kueue's files; give them as file: queues.yaml, or site: [queues.yaml]")]
         if (total := sum(group.count * group.gpus for group in self.nodes)) > MOST_GPUS:
             return [("nodes", f"have {total:.3g} GPUs; at most {MOST_GPUS:,} are simulated")]
         return []

@@ -123,12 +123,14 @@ class QueuesOfJobs:
     priority : by job; larger goes first.
     terms : by queue.
     nominal_gpus : by queue, its own GPUs by the number of the GPU type, in the order in which it tries them.
+    names : of the queues.
     """
 
     of: tuple[int, ...]
     priority: tuple[float, ...]
     terms: tuple[QueueTerms, ...]
     nominal_gpus: tuple[Mapping[int, int], ...]
+    names: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)

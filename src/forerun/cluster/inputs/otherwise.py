@@ -1,10 +1,11 @@
-"""Nodes and limits of a site that are otherwise than its files say."""
+"""Nodes, quotas and limits of a site that are otherwise than its files say."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
 from forerun.cluster.inputs.arrays import Cluster
+from forerun.cluster.inputs.kueue import Queues, Quota
 from forerun.cluster.inputs.site import Site
 from forerun.cluster.scenario import Otherwise
 from forerun.core.errors import ScenarioError, known_names
@@ -53,6 +54,44 @@ def _move(partitions: dict[str, list[int]], name: str, to: str, count: int) -> N
     for node in sorted(mine, key=lambda one: (one in others, -one))[:count]:
         partitions[name].remove(node)
         partitions[to].append(node)
+
+
+def with_other_quotas(queues: Queues, otherwise: Otherwise | None) -> Queues:
+    """The queues, with quotas moved between them first, and then with larger ones.
+
+    Raises ScenarioError for a queue that there is not, and for GPUs that it has not.
+    """
+    if otherwise is None or not (otherwise.more_quota or otherwise.moved_quota):
+        return queues
+    quotas = {queue.name: {one.flavor: one for one in queue.quotas} for queue in queues.queues}
+    moved = [(name, to, n) for name, those in otherwise.moved_quota.items() for to, n in those.items()]
+    named = [("moved_quota", name) for name, to, _ in moved for name in (name, to)]
+    for key, name in (*named, *(("more_quota", name) for name in otherwise.more_quota)):
+        if name not in quotas:
+            what = f"no ClusterQueue {name!r}; {known_names(name, quotas)}"
+            raise ScenarioError.at(f"$.machines.otherwise.{key}", what)
+    for name, to, gpus in moved:
+        left = gpus
+        for flavor in [one for one in quotas[name] if one in quotas[to]]:
+            taken = min(left, quotas[name][flavor].nominal)
+            for queue, more in ((name, -taken), (to, taken)):
+                quotas[queue][flavor] = _larger(quotas[queue][flavor], more)
+            left -= taken
+        if left:
+            what = f"{name} has {gpus - left} GPUs in flavors that {to} has, too"
+            raise ScenarioError.at(f"$.machines.otherwise.moved_quota.{name}.{to}", what)
+    for name, gpus in otherwise.more_quota.items():
+        flavor = next(iter(quotas[name]))
+        quotas[name][flavor] = _larger(quotas[name][flavor], gpus)
+    made = (replace(queue, quotas=tuple(quotas[queue.name].values())) for queue in queues.queues)
+    return replace(queues, queues=tuple(made))
+
+
+def _larger(quota: Quota, gpus: int) -> Quota:
+    """A quota of so many GPUs more; it lends all where it did, else no more than before."""
+    nominal = quota.nominal + gpus
+    lends = nominal if quota.lends == quota.nominal else min(quota.lends, nominal)
+    return replace(quota, nominal=nominal, lends=lends)
 
 
 def without_limits(site: Site, otherwise: Otherwise | None) -> Site:

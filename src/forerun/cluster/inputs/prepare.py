@@ -46,7 +46,7 @@ from forerun.cluster.inputs.limits import (
     array_rules,
     resolved,
 )
-from forerun.cluster.inputs.otherwise import with_other_nodes, without_limits
+from forerun.cluster.inputs.otherwise import with_other_nodes, with_other_quotas, without_limits
 from forerun.cluster.inputs.reach import as_far_as_known
 from forerun.cluster.inputs.setting import Setting, Window
 from forerun.cluster.inputs.site import Site, TimeLimit, with_greatest_request, with_time_limits
@@ -477,7 +477,9 @@ def _site_files(machines: Machines) -> list[Path]:
 def _kueue(scenario: Scenario, paths: Sequence[Path]) -> Queues:
     """The queues in such of some files as are of Kueue."""
     resources = (scenario.trace.options or {}).get("resources", ())
-    return read_kueue([path for path in paths if is_kueue(path)], scenario.machines.ignore or (), resources)
+    machines = scenario.machines
+    queues = read_kueue([path for path in paths if is_kueue(path)], machines.ignore or (), resources)
+    return with_other_quotas(queues, machines.otherwise)
 
 
 def _slurm_nodes(machines: Machines, gpu_type: str) -> tuple[Cluster, dict[str, int]]:
@@ -737,6 +739,7 @@ def _queues_of(
         of=tuple(number.get(name, -1) for name in partitions),
         priority=tuple(0.0 if np.isnan(given[row]) else given[row] for row in jobs.file_row.tolist()),
         terms=tuple(queue.terms for queue in site.queues),
+        names=tuple(queue.name for queue in site.queues),
         nominal_gpus=tuple(
             {numbers[name.lower()]: gpus for name, gpus in queue.nominal_gpus.items()}
             for queue in site.queues

@@ -66,6 +66,7 @@ def default_changes(base: Outcome, waiting: Sequence[str]) -> list[Change]:
         _backfill(base),
         _weights(base),
         _moves(base, waiting),
+        _quotas(base, waiting),
         _kueue(base),
     )
     found = itertools.chain.from_iterable(itertools.zip_longest(*groups))
@@ -150,6 +151,28 @@ def _moves(base: Outcome, waiting: Sequence[str]) -> Iterator[Change]:
             if name != to and own and len(nodes) > 1:
                 sets = {"machines.otherwise": {"moved_nodes": {name: {to: 1}}}}
                 yield Change(f"one node of {name} is {to}'s instead", sets)
+
+
+def _quotas(base: Outcome, waiting: Sequence[str]) -> Iterator[Change]:
+    """For the queue of Kueue that waits longest, the GPUs of its largest job: of each that can spare them, and new ones."""
+    limits, jobs = base.inputs.setting.limits, base.inputs.setting.jobs
+    if limits is None or (queues := limits.queues) is None or jobs.labels is None:
+        return
+    number = dict(zip(jobs.labels.partition, queues.of, strict=True))
+    to = next((number[name] for name in waiting if number.get(name, -1) >= 0), -1)
+    if to < 0:
+        return
+    largest = np.zeros(len(queues.names), np.int64)
+    np.maximum.at(largest, np.array(queues.of), jobs.gpus)
+    gpus, name = int(largest[to]), queues.names[to]
+    for other, nominal in enumerate(queues.nominal_gpus):
+        both = sum(nominal.get(gpu_type, 0) for gpu_type in queues.nominal_gpus[to])
+        if other != to and both - gpus >= largest[other]:
+            what = f"{gpus} GPUs of the quota of {queues.names[other]} are {name}'s instead"
+            yield Change(what, {"machines.otherwise": {"moved_quota": {queues.names[other]: {name: gpus}}}})
+    yield Change(
+        f"{gpus} GPUs more for {name}", {"machines.otherwise": {"more_quota": {name: gpus}}}, nodes=1
+    )
 
 
 def _kueue(base: Outcome) -> Iterator[Change]:
