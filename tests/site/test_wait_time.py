@@ -190,8 +190,28 @@ def test_an_answer_within_a_back_test_is_the_answer_then() -> None:
     np.testing.assert_array_equal(then.middle, asked.middle[:count])
     which = np.arange(count - 20, count)
     np.testing.assert_array_equal(
-        fc.answers(before, known, then, which), fc.answers(forecaster, rows, asked, which)
+        fc.Answers(before, known, then).quantiles(which), fc.Answers(forecaster, rows, asked).quantiles(which)
     )
+
+
+def test_levels_are_corrected_to_what_former_answers_reached() -> None:
+    """Answers that are too wide by a known amount become as wide as they should be, the more there are the nearer."""
+    rng = np.random.default_rng(7)
+    wide = fc.Distribution.of(rng.normal(3.0, 1.0, 4000), np.ones(4000))
+    came = rng.normal(3.0, 0.5, 4000)
+    reached = np.array([wide.reached(wait, 0.5) for wait in came[:2000].tolist()])
+    off = []
+    for count in (fc.LEAST_PAST - 1, 100, 2000):
+        low, high = wide.corrected(reached[:count]).quantiles([0.25, 0.75])
+        off.append(abs(float(np.mean((came >= low) & (came <= high))) - 0.5))
+    assert off[0] > 0.25 > off[1] > off[2]
+    assert off[2] < 0.03
+    corrected = wide.corrected(reached)
+    assert corrected.share_within(float(fc.unscale(corrected.quantiles([0.9])[0]))) == pytest.approx(
+        0.9, abs=1e-6
+    )
+    same = fc.Distribution.of(np.array([2.0, 3.0, 3.0, 3.0, 4.0]), np.ones(5))
+    assert [same.reached(3.0, between) for between in (0.0, 0.5, 1.0)] == pytest.approx([0.3, 0.5, 0.7])
 
 
 # -- the draws -----------------------------------------------------------------------------------------------------------

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from itertools import pairwise
@@ -11,6 +11,7 @@ from zoneinfo import ZoneInfo
 
 import numpy as np
 
+from forerun.cluster.policies.backfilling.base import BackfillPolicy
 from forerun.cluster.summary.past import Beside
 from forerun.core.errors import InputError
 from forerun.core.version import VERSION
@@ -160,6 +161,7 @@ def back_test(
     *,
     system: System | None = None,
     off: Collection[str] = (),
+    candidates: Sequence[BackfillPolicy] = (),
     every_s: float = 0.0,
     progress: Callable[[str], None] = lambda _: None,
 ) -> BackTest:
@@ -169,6 +171,7 @@ def back_test(
     ----------
     log : the history.
     system, off : as for `replay_log`.
+    candidates : policies that are tried (default: those that the main pool may have).
     every_s : length of a part (default 0: calendar months on the log's clock).
     progress : is called with what is being done.
 
@@ -187,6 +190,7 @@ def back_test(
             until_s - from_s,
             system=system,
             off=off,
+            candidates=candidates,
             progress=lambda what, name=name: progress(f"{name}: {what}"),  # type: ignore[misc]
         )
         progress(f"{name}: replaying it")

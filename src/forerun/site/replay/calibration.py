@@ -17,7 +17,15 @@ from forerun.site.cases import Case, case_of
 from forerun.site.history import F64, History, Mask
 from forerun.site.inference import infer
 from forerun.site.machine import Finding, System, pool_of
-from forerun.site.replay.play import candidates_of, on_average, policy_name, replayed, with_holds
+from forerun.site.replay.play import (
+    OneStep,
+    candidates_of,
+    on_average,
+    one_step,
+    policy_name,
+    replayed,
+    with_holds,
+)
 from forerun.site.replay.scores import CLASS, CLASS_WAIT, MEAN_WAIT, classes_of, main_case
 from forerun.site.shown import ceiling, in_use, waiting_at
 
@@ -33,6 +41,10 @@ _OVER: Final = 0.05
 #: a machine has changed if what jobs use at most differs by more, while jobs wait that would fit for so much of the time
 _CHANGED: Final = 0.05
 _WAITED: Final = 0.05
+#: policies whose one-step F1 is closer than this are alike
+TIE: Final = 0.05
+#: a policy is identified from this F1 on
+IDENTIFIED: Final = 0.90
 #: share of all waiting from which on jobs that are held explain that the past is not reproduced
 _HELD: Final = 0.20
 #: why a log is refused
@@ -52,12 +64,16 @@ class Candidate:
     Parameters
     ----------
     policy : the policy.
+    step : one decision at a time, in the main pool.
     mean, worst : errors of the mean wait and of its worst class, each the average over free replays of stretches.
+    own : one-step F1 on a log that the chosen policy made itself of the same jobs; None: that was not asked.
     """
 
     policy: BackfillPolicy
+    step: OneStep
     mean: float
     worst: float
+    own: float | None = None
 
     @property
     def off(self) -> float:
@@ -85,13 +101,14 @@ class Calibration:
 
     Parameters
     ----------
-    at_s : where it ends, in seconds from the log's origin.
+    from_s, at_s : from when on policies were tried, and where it ends, in seconds from the log's origin.
     system, findings : the machine, given or inferred, and what was inferred.
-    policy : whose free replays of the past come nearest to the limits.
-    tried : all of them.
+    policy : of those whose one-step F1 is like the best, that whose free replays come nearest to the limits.
+    tried : all policies, the best F1 first.
     refusals : why what comes is not answered for; none: it is.
     """
 
+    from_s: float
     at_s: float
     system: System
     findings: tuple[Finding, ...]
@@ -130,28 +147,30 @@ def calibrated(
     """
     known = log.until(at_s)
     system, findings = infer(known, at_s, given=system, off=off)
-    tried = candidates or candidates_of(system, main_case(cases_of(known, system)).pool)
+    main = main_case(cases_of(known, system))
     stretches = [
         _Stretch.of(known, system, from_s, until_s) for from_s, until_s in _stretches(known, length_s)
     ]
+    first_s = min((one.from_s for one in stretches), default=at_s)
     found = []
-    for policy in tried:
-        progress(f"{policy_name(policy)}, free replays of the past")
-        found.append(Candidate(policy, *_past(stretches, policy, replayed)))
-    policy = min(found, key=lambda one: one.off).policy
-    progress(f"{policy_name(policy)}, free replays of the past, on average")
-    found = [
-        Candidate(policy, *_past(stretches, policy, on_average)) if one.policy == policy else one
-        for one in found
-    ]
-    made = Calibration(at_s, system, findings, policy, tuple(found), ())
+    for policy in candidates or candidates_of(system, main.pool):
+        progress(f"{policy_name(policy)}, on the past")
+        step = one_step(main, policy, first_s, at_s)
+        found.append(Candidate(policy, step, *_past(stretches, policy, replayed)))
+    found.sort(key=lambda one: -one.step.f1)
+    alike = [one for one in found if one.step.f1 > found[0].step.f1 - TIE]
+    policy = min(alike, key=lambda one: one.off).policy
+    mean, worst = _past(stretches, policy, on_average)
+    found = [replace(one, mean=mean, worst=worst) if one.policy == policy else one for one in found]
+    made = Calibration(first_s, at_s, system, findings, policy, tuple(found), ())
     return replace(made, refusals=tuple(_refusals(known, length_s, made)))
 
 
 @dataclass(frozen=True, slots=True)
 class _Stretch:
-    """A part of the past: what was known at its end, the jobs of each pool, and which of them count."""
+    """A part of the past: what was known of the jobs until its end, those of each pool, and which of them count."""
 
+    from_s: float
     known: History
     cases: tuple[Case, ...]
     rows: Mask
@@ -161,7 +180,7 @@ class _Stretch:
         """From an instant to another."""
         then = known.of(known.submit_s < until_s)
         cases = tuple(replace(case, begin_s=from_s) for case in cases_of(then, system))
-        return cls(then, cases, countable(then, from_s, until_s))
+        return cls(from_s, then, cases, countable(then, from_s, until_s))
 
 
 def _past(
@@ -295,10 +314,11 @@ def _refusals(known: History, length_s: float, found: Calibration) -> list[Refus
     main, best = main_case(cases), found.chosen
     if changed := _changed(known.of(main.rows), main, known.complete_until_s - length_s):
         refusals.append(Refusal(CHANGED, changed))
-    if best.mean > MEAN_WAIT or best.worst > CLASS_WAIT:
+    unknown = len(found.tried) > 1 and best.step.f1 < IDENTIFIED
+    if best.mean > MEAN_WAIT or best.worst > CLASS_WAIT or unknown:
         errors = (
-            f"with {policy_name(best.policy)}, which comes nearest, the past is off by {best.mean:.0%} (mean wait) and "
-            f"{best.worst:.0%} (worst class)"
+            f"{policy_name(best.policy)}, which comes nearest, makes the decisions of the past with F1 {best.step.f1:.2f}, "
+            f"and its replays are off by {best.mean:.0%} (mean wait) and {best.worst:.0%} (worst class)"
         )
         share = _held_share(known, main, found)
         if share >= _HELD:

@@ -11,7 +11,7 @@ import numpy as np
 from forerun.cluster.policies.backfilling.base import BackfillPolicy
 from forerun.site.cases import Case
 from forerun.site.history import F64
-from forerun.site.replay.calibration import Calibration, Candidate
+from forerun.site.replay.calibration import TIE, Calibration, Candidate
 from forerun.site.replay.play import REPLAYS, OneStep, one_step, policy_name, replayed, shaken, with_holds
 from forerun.site.replay.scores import (
     CLASS_WAIT,
@@ -24,8 +24,6 @@ from forerun.site.replay.scores import (
     scored,
 )
 
-#: policies whose one-step F1 is closer than this are alike
-TIE: Final = 0.05
 #: further limits of the report card
 UTILISATION: Final = 0.08
 F1: Final = 0.50
@@ -58,34 +56,13 @@ class Line:
 
 
 @dataclass(frozen=True, slots=True)
-class Tried:
-    """What one policy does on the first part of the log.
-
-    Parameters
-    ----------
-    past : its free replays.
-    step : one decision at a time.
-    own : one-step F1 on a log that the chosen policy made itself of the same jobs; None: that was not asked.
-    """
-
-    past: Candidate
-    step: OneStep
-    own: float | None = None
-
-    @property
-    def policy(self) -> BackfillPolicy:
-        """The policy."""
-        return self.past.policy
-
-
-@dataclass(frozen=True, slots=True)
 class ReportCard:
     """The report card of a replay.
 
     Parameters
     ----------
     past : what the first part says: with which policy the log is replayed, and why the last part is not answered for.
-    tried : all policies, on the first part; the best one-step F1 first.
+    tried : as `past` has them, also on a log that the chosen one made, where that was asked.
     named : the policy that the log shows it had; None: it does not show one.
     lines : the figures on the last part.
     classes : waits by class, of the main pool.
@@ -98,7 +75,7 @@ class ReportCard:
     """
 
     past: Calibration
-    tried: tuple[Tried, ...]
+    tried: tuple[Candidate, ...]
     named: BackfillPolicy | None
     lines: tuple[Line, ...]
     classes: tuple[WaitClass, ...]
@@ -146,7 +123,7 @@ def report_card(
     identify: bool = True,
     progress: Callable[[str], None] = lambda _: None,
 ) -> tuple[ReportCard, tuple[Case, ...], tuple[F64, ...]]:
-    """Score the last part of a log, and ask every policy about the decisions of the first.
+    """Score the last part of a log.
 
     Returns the card, the cases with their held jobs marked, and the starts of each pool, replayed from the end of the
     first part on.
@@ -160,13 +137,8 @@ def report_card(
     progress : is called with what is being done.
     """
     place = list(cases).index(main_case(cases))
-    begin_s = cases[place].begin_s
     policy, calibrated_s = past.policy, past.at_s
-    ranked = []
-    for one in past.tried:
-        progress(f"{policy_name(one.policy)}, one step")
-        ranked.append(Tried(one, one_step(cases[place], one.policy, begin_s, calibrated_s)))
-    ranked.sort(key=lambda one: -one.step.f1)
+    ranked = past.tried
     cases = tuple(with_holds(case, ranked[0].policy, past.system.held_after_s) for case in cases)
     main = cases[place]
     lead = ranked[0].step.f1 - ranked[1].step.f1 if len(ranked) > 1 else 1.0
@@ -174,7 +146,9 @@ def report_card(
     if identify:
         progress(f"a log of {policy_name(policy)}")
         own = _own_log(main, replayed(main, policy))
-        ranked = [replace(one, own=one_step(own, one.policy, begin_s, calibrated_s).f1) for one in ranked]
+        ranked = tuple(
+            replace(one, own=one_step(own, one.policy, past.from_s, calibrated_s).f1) for one in ranked
+        )
     progress(f"{policy_name(policy)}, {REPLAYS} replays")
     later = tuple(replace(case, begin_s=calibrated_s) for case in cases)
     played = [[(one, replayed(one, policy)) for one in shaken(case)] for case in later]
@@ -206,7 +180,7 @@ def report_card(
     )
     card = ReportCard(
         past=past,
-        tried=tuple(ranked),
+        tried=ranked,
         named=named,
         lines=lines,
         classes=found.classes,

@@ -69,8 +69,8 @@ def content_of(replay: Replay, file: Path, reading: Reading) -> dict[str, Any]:
                 "one-step F1": one.step.f1,
                 "precision": one.step.precision,
                 "recall": one.step.recall,
-                "mean wait error": one.past.mean,
-                "worst class error": one.past.worst,
+                "mean wait error": one.mean,
+                "worst class error": one.worst,
                 "F1 on a log of the chosen": one.own,
             }
             for one in card.tried

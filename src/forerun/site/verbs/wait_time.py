@@ -195,7 +195,7 @@ def _print_backtest(found: BackTest) -> None:
             f"{part.history:.3f}",
             f"{part.bounds:.3f}",
         )
-        for part in (found.whole, *found.regimes, *found.fortnights)
+        for part in (found.whole, *found.regimes, *found.partitions, *found.fortnights)
     ]
     _show.print_table(
         ("part", "answers", *(f"in {promised:.0%}" for promised in INTERVALS), "loss", "class", "bound"),

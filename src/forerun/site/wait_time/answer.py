@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from forerun.site.history import F64, I64, Mask
+from forerun.site.history import F64, Mask
 from forerun.site.kernels.play_on import KEPT_BACK, Draws
 from forerun.site.wait_time import forecast as fc
 from forerun.site.wait_time.classes import class_name
@@ -145,6 +145,10 @@ def answer(
     calibrated = fc.calibrated(
         asked, len(rows), question.at_s, middle, spread, fc.class_history(known, question)
     )
+    answers = fc.Answers(forecaster, rows, asked)
+    if calibrated is not None:
+        code = forecaster.code_of(question)
+        calibrated = answers.corrected(calibrated, question.at_s, len(rows), code)
     causes = _causes(situation, draws, float(fc.unscale(middle)))
     queue = situation.queue
     return StartForecast(
@@ -170,7 +174,7 @@ def answer(
         medians_s={}
         if calibrated is None
         else dict(zip(CAUSES, [*causes, float(fc.unscale(calibrated.quantiles([0.5]))[0])], strict=True)),
-        covered=None if calibrated is None else _covered(forecaster, rows, asked, question.at_s),
+        covered=None if calibrated is None else _covered(answers, question.at_s),
     )
 
 
@@ -192,11 +196,11 @@ def _causes(situation: Situation, draws: Draws, all_s: float) -> list[float]:
     return [*medians, all_s]
 
 
-def _covered(forecaster: fc.Forecaster, rows: I64, asked: fc.Asked, at_s: float) -> Covered:
+def _covered(answers: fc.Answers, at_s: float) -> Covered:
     """The last answers whose jobs have started by an instant, each as it was given."""
-    judged = np.sort(asked.known_at(at_s, len(rows))[-fc.JUDGED :])
-    quantiles = fc.answers(forecaster, rows, asked, judged)
-    return covered(asked.wait()[judged], quantiles)
+    asked = answers.asked
+    judged = np.sort(asked.known_at(at_s, len(asked.at_s))[-fc.JUDGED :])
+    return covered(asked.wait()[judged], answers.quantiles(judged))
 
 
 def covered(wait: F64, quantiles: F64, among: Mask | None = None) -> Covered:
@@ -211,11 +215,15 @@ def covered(wait: F64, quantiles: F64, among: Mask | None = None) -> Covered:
     usable = np.isfinite(wait) & np.isfinite(quantiles[:, 0])
     usable &= True if among is None else among
     wait, quantiles = wait[usable], quantiles[usable]
-    inside = {
-        promised: (quantiles[:, low] <= wait) & (wait <= quantiles[:, high])
-        for promised, (low, high) in fc.INTERVALS.items()
-    }
-    count = len(wait)
+    count, inside = len(wait), inside_of(wait, quantiles)
     return Covered(
         count, {promised: float(good.mean()) if count else np.nan for promised, good in inside.items()}
     )
+
+
+def inside_of(wait: F64, quantiles: F64) -> dict[float, Mask]:
+    """By what each interval promises, bool[answers], whether it contained what came; as for `covered`."""
+    return {
+        promised: (quantiles[:, low] <= wait) & (wait <= quantiles[:, high])
+        for promised, (low, high) in fc.INTERVALS.items()
+    }

@@ -12,10 +12,10 @@ from forerun.core.errors import TraceError
 from forerun.core.result.numbers import format_number
 from forerun.core.rng import stream
 from forerun.core.version import VERSION
-from forerun.site.history import F64, I64
+from forerun.site.history import F64, I64, Mask
 from forerun.site.wait_time import forecast as fc
 from forerun.site.wait_time import reference
-from forerun.site.wait_time.answer import Covered, covered
+from forerun.site.wait_time.answer import Covered, covered, inside_of
 from forerun.site.wait_time.situation import Question
 
 _DAY_S: Final = 86_400.0
@@ -26,6 +26,10 @@ FORTNIGHT_S: Final = 14 * _DAY_S
 BLOCK_DAYS: Final = 3.0
 RESAMPLES: Final = 2000
 _CONFIDENCE: Final = 0.95
+#: an interval is what it promises if it contains the start this nearly as often, beside what chance explains
+OFF: Final = 0.03
+#: a partition whose answers are looked at by themselves has so many
+OF_A_PARTITION: Final = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,15 +41,24 @@ class Part:
     name : of the part.
     day : when it begins, in days since the log is complete; nan: it is no stretch of time.
     covered : how often each interval contained the start.
+    errors : by interval, two standard errors of that share, from blocks of days.
     pinball, history, bounds : mean pinball loss of the answers, of the best class history, and of the bounds.
     """
 
     name: str
     day: float
     covered: Covered
+    errors: dict[float, float]
     pinball: float
     history: float
     bounds: float
+
+    @property
+    def good(self) -> bool:
+        """Whether intervals are what they promise, as far as that shows, and the loss is below that of the class history."""
+        shares = self.covered.shares
+        kept = all(abs(shares[one] - one) <= OFF + error for one, error in self.errors.items())
+        return kept and self.pinball < self.history
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +73,7 @@ class BackTest:
     pool : whose jobs were asked about, in words.
     asked, unanswered, unknown : jobs asked about; of these, without an answer, as too few had started before; and answered,
         with a start that the log does not tell.
-    whole : all answers; regimes, fortnights : parts of them.
+    whole : all answers; regimes, partitions, fortnights : parts of them.
     best : the class history with the least loss, chosen afterwards.
     difference : mean loss of the answers less that of the best class history, and its confidence interval.
     reached : by level, the share of answers whose quantile was not exceeded, over all, then by regime.
@@ -74,6 +87,7 @@ class BackTest:
     unknown: int
     whole: Part
     regimes: tuple[Part, ...]
+    partitions: tuple[Part, ...]
     fortnights: tuple[Part, ...]
     best: str
     difference: tuple[float, float, float]
@@ -123,7 +137,7 @@ class BackTest:
             "loss of the best class history": self.whole.history,
             "loss of the bounds": self.whole.bounds,
             "loss over that of the best class history": self.ratio,
-            "coverage": [_row(part) for part in (self.whole, *self.regimes)],
+            "coverage": [_row(part) for part in (self.whole, *self.regimes, *self.partitions)],
             "fortnights": [{"day": part.day, **_row(part)} for part in self.fortnights],
             "reached": [
                 {"answers": name, "level": level, "share": share}
@@ -138,6 +152,7 @@ def _row(part: Part) -> dict[str, Any]:
         "part": part.name,
         "answers": part.covered.answers,
         **{f"within {promised:.0%}": share for promised, share in part.covered.shares.items()},
+        **{f"two standard errors at {promised:.0%}": error for promised, error in part.errors.items()},
         "loss": part.pinball,
         "class history": part.history,
         "bounds": part.bounds,
@@ -168,7 +183,7 @@ def back_test(
     pool, jobs = forecaster.pool(largest), forecaster.rows_like(largest)
     rows = jobs[log.submit_s[jobs] >= log.complete_from_s + BEGIN_S][::every]
     asked = forecaster.ask(rows, lambda done: said(done, len(rows)))
-    quantiles = fc.answers(forecaster, rows, asked, np.arange(len(rows)))
+    quantiles = fc.Answers(forecaster, rows, asked).quantiles(np.arange(len(rows)))
     wait = asked.wait()
     answered = np.isfinite(quantiles[:, 0])
     scored = np.flatnonzero(answered & np.isfinite(wait))
@@ -185,9 +200,12 @@ def back_test(
 
     def part(name: str, among: I64, day: float = np.nan) -> Part:
         means = (float(np.nanmean(values[among])) for values in (loss, history, bounds))
-        return Part(name, day, covered(wait[scored[among]], quantiles[scored[among]]), *means)
+        those = scored[among]
+        inside = inside_of(wait[those], quantiles[those])
+        errors = {one: _two_errors(good, at_s[among], forecaster.seed) for one, good in inside.items()}
+        return Part(name, day, covered(wait[those], quantiles[those]), errors, *means)
 
-    empty, at_s = asked.empty[scored], asked.at_s[scored]
+    empty, at_s, of = asked.empty[scored], asked.at_s[scored], log.partition.codes[rows[scored]]
     everything = np.arange(len(scored))
     regimes = {
         name: np.flatnonzero(mask)
@@ -209,6 +227,11 @@ def back_test(
         unknown=int(np.count_nonzero(answered & np.isnan(wait))),
         whole=part("all", everything),
         regimes=tuple(part(name, among) for name, among in regimes.items()),
+        partitions=tuple(
+            part(f"partition {name}", np.flatnonzero(of == number))
+            for number, name in enumerate(log.partition.names)
+            if OF_A_PARTITION <= np.count_nonzero(of == number) < len(scored)
+        ),
         fortnights=tuple(fortnights),
         best=best,
         difference=block_interval(loss - history, at_s, forecaster.seed),
@@ -231,6 +254,12 @@ def pinball(quantiles: F64, wait: F64) -> F64:
     error = wait[:, None] - quantiles
     loss: F64 = np.maximum(levels * error, (levels - 1.0) * error).mean(axis=1)
     return loss
+
+
+def _two_errors(inside: Mask, at_s: F64, seed: int) -> float:
+    """Two standard errors of the share of intervals that contained the start."""
+    _, low, high = block_interval(inside.astype(np.float64), at_s, seed)
+    return 0.5 * (high - low)
 
 
 def _reached(wait: F64, quantiles: F64) -> list[float]:

@@ -42,8 +42,15 @@ HISTORY: Final = 200
 LEAST_HISTORY: Final = 20
 #: the machine counts as empty where the median draw starts within so many seconds
 AT_ONCE_S: Final = 60.0
+#: places of equal waits, spread evenly
+_GOLDEN: Final = 0.5 * (5.0**0.5 - 1.0)
 #: the least spread of draws, on the logarithmic scale
 _LEAST_SPREAD: Final = 0.1
+#: former answers by which the levels of another are corrected, those of its partition where that has so many, and how many
+#: answers that were what they promised count beside them
+RELIABLE: Final = 400
+LEAST_RELIABLE: Final = 100
+_AS_PROMISED: Final = 100
 #: the answers whose reliability is reported
 JUDGED: Final = 200
 
@@ -83,6 +90,31 @@ class Distribution:
     def quantiles(self, levels: Sequence[float]) -> F64:
         """float64[levels], on the logarithmic scale."""
         return np.interp(levels, self.below, self.points)
+
+    def reached(self, wait: float, between: float) -> float:
+        """The level at which a wait lies; where several waits are equal, so much of the way from the lowest of theirs."""
+        first, last = (
+            np.searchsorted(self.points, wait, "left"),
+            np.searchsorted(self.points, wait, "right") - 1,
+        )
+        if last > first:
+            return float(self.below[first] + between * (self.below[last] - self.below[first]))
+        return float(np.interp(wait, self.points, self.below, left=0.0, right=1.0))
+
+    def corrected(self, reached: F64) -> Distribution:
+        """With levels at which so many waits lie as they promise.
+
+        Parameters
+        ----------
+        reached : float64[answers], the levels at which what came lay in former answers; few of them correct nothing.
+        """
+        count = len(reached)
+        if count < LEAST_PAST:
+            return self
+        levels = np.array(LEVELS)
+        real = (count * np.quantile(reached, levels) + _AS_PROMISED * levels) / (count + _AS_PROMISED)
+        ends = np.concatenate([[0.0], real, [1.0]]), np.concatenate([[0.0], levels, [1.0]])
+        return replace(self, below=np.interp(self.below, *ends))
 
     def share_within(self, wait_s: float) -> float:
         """The probability of a wait of at most so many seconds."""
@@ -288,6 +320,11 @@ class Forecaster:
             said(k + 1)
         return Asked(log.submit_s[rows], log.start_s[rows], middle, spread)
 
+    def code_of(self, question: Question) -> int:
+        """The number of a job's partition in the log; -1: not known."""
+        names = self.log.partition.names
+        return names.index(question.partition) if question.partition in names else -1
+
     def question_of(self, row: int) -> Question:
         """The question at the submission of a job of the log."""
         log = self.log
@@ -329,22 +366,55 @@ def class_history(known: History, question: Question) -> F64:
     return scale(known.wait_s[started[-HISTORY:]])
 
 
-def answers(forecaster: Forecaster, rows: I64, asked: Asked, which: I64) -> F64:
-    """float64[which, levels], the answers to some questions, each from those before it; nan: none.
+class Answers:
+    """The answers to questions about jobs of a log, each from those before it.
 
     Parameters
     ----------
     forecaster : who asked.
-    rows, asked : all questions, and what the draws said.
-    which : numbers of those that are answered.
+    rows, asked : the questions, and what the draws said.
+
+    Attributes
+    ----------
+    forecasts : of each question, before its levels are corrected; None: there is no answer.
+    reached : float64[questions], the level at which what came lies in it; nan: that is not known, or there is none.
     """
-    quantiles = np.full((len(which), len(LEVELS)), np.nan)
-    for k, number in enumerate(which.tolist()):
-        question = forecaster.question_of(int(rows[number]))
-        known = forecaster.known(question, int(rows[number]))
-        history = class_history(known, question)
-        middle, spread = float(asked.middle[number]), float(asked.spread[number])
-        forecast = calibrated(asked, number, question.at_s, middle, spread, history)
-        if forecast is not None:
-            quantiles[k] = forecast.quantiles(LEVELS)
-    return quantiles
+
+    def __init__(self, forecaster: Forecaster, rows: I64, asked: Asked) -> None:
+        self.asked, self.partition = asked, forecaster.log.partition.codes[rows]
+        self.forecasts: list[Distribution | None] = []
+        self.reached = np.full(len(rows), np.nan)
+        wait = asked.wait()
+        for number, row in enumerate(rows.tolist()):
+            question = forecaster.question_of(row)
+            history = class_history(forecaster.known(question, row), question)
+            middle, spread = float(asked.middle[number]), float(asked.spread[number])
+            forecast = calibrated(asked, number, question.at_s, middle, spread, history)
+            self.forecasts.append(forecast)
+            if forecast is not None and np.isfinite(wait[number]):
+                self.reached[number] = forecast.reached(float(wait[number]), number * _GOLDEN % 1.0)
+
+    def corrected(self, forecast: Distribution, at_s: float, before: int, partition: int) -> Distribution:
+        """A forecast with its levels corrected by the former answers that are known.
+
+        Parameters
+        ----------
+        forecast : of the job.
+        at_s : the instant of the question.
+        before : questions that were asked before.
+        partition : of the job, its number in the log; below 0: not known.
+        """
+        known = self.asked.known_at(at_s, before)
+        known = known[np.isfinite(self.reached[known])]
+        mine = known[self.partition[known] == partition]
+        some = mine if len(mine) >= LEAST_RELIABLE else known
+        return forecast.corrected(self.reached[some[-RELIABLE:]])
+
+    def quantiles(self, which: I64) -> F64:
+        """float64[which, levels], the answers to some questions; nan: none. which: their numbers."""
+        quantiles = np.full((len(which), len(LEVELS)), np.nan)
+        for k, number in enumerate(which.tolist()):
+            if (forecast := self.forecasts[number]) is not None:
+                at_s, partition = float(self.asked.at_s[number]), int(self.partition[number])
+                quantiles[k] = self.corrected(forecast, at_s, number, partition).quantiles(LEVELS)
+        return quantiles
