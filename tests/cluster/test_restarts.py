@@ -10,18 +10,21 @@ import numpy as np
 import pytest
 
 import forerun
+from forerun.cluster.engine.allocator import Terms
 from forerun.cluster.engine.record import Record
+from forerun.cluster.engine.run import run_rules
 from forerun.cluster.inputs.arrays import Cluster, JobLabels, Jobs
-from forerun.cluster.inputs.setting import Setting
+from forerun.cluster.inputs.setting import Failure, Setting, Window
 from forerun.cluster.policies.conservative import Conservative
 from forerun.cluster.policies.easy import Easy
 from forerun.cluster.policies.first_fit import FirstFit
 from forerun.cluster.policies.slurm_backfill import SlurmBackfill
 from forerun.cluster.policies.time_slices import TimeSlices
 from forerun.cluster.policy import Policy, schedulers
+from forerun.cluster.summary.waits import stretches_of, waits_of
 from forerun.core.scenarios import load
 
-from .conftest import play
+from .conftest import play, rules_of
 
 CASES = int(os.environ.get("FORERUN_CASES", "20"))
 
@@ -153,3 +156,142 @@ def test_history_judges_a_restart_by_its_wait_since_it_came(tmp_path: Path) -> N
     summary = scenario(tmp_path, rows).summary
     (everybody,) = [one for name, one in summary["history"].items() if name == "all jobs"]
     assert everybody["simulated_mean_s"] == 0 and everybody["recorded_mean_s"] == pytest.approx(1200)
+
+
+EVENTS = "Cluster|NodeName|TimeStart|TimeEnd|State|Reason|User\n"
+SLURM = "ClusterName=site\nSchedulerType=sched/backfill\nNodeName=n[1-2] Gres=gpu:4\nPartitionName=gpu Nodes=ALL\n"
+
+
+def on_a_site(folder: Path, rows: Sequence[str], events: str, more: str = "") -> forerun.Result:
+    """The run of a Slurm log on two nodes of four GPUs, with what sacctmgr says of them."""
+    header = (
+        "JobID|User|Partition|Submit|Eligible|Start|End|State|ElapsedRaw|AllocTRES|Timelimit|NNodes|NodeList"
+    )
+    (folder / "jobs.txt").write_text("\n".join((header, *rows)) + "\n")
+    (folder / "slurm.conf").write_text(SLURM)
+    (folder / "events.txt").write_text(EVENTS + events)
+    (folder / "site.yaml").write_text(
+        "domain: cluster\ntrace: {file: jobs.txt, format: sacct, options: {timezone: Europe/Berlin}}\n"
+        "machines: {file: slurm.conf, site: [events.txt]}\npolicy: {name: easy}\nplacement: first-fit\n"
+        + more
+    )
+    return forerun.simulate(load(folder / "site.yaml"))
+
+
+def ran(result: forerun.Result) -> dict[str, list[tuple[float, float]]]:
+    """The minutes from when to when each job ran."""
+    found, table = dict[str, list[tuple[float, float]]](), result.tables["allocations"]
+    for name, from_s, to_s in zip(table["job"], table["from_s"], table["to_s"], strict=True):
+        found.setdefault(str(name), []).append((float(from_s) / 60, float(to_s) / 60))
+    return found
+
+
+LOG = [
+    row("1", 0, 0, 30, "NODE_FAIL") + "|n1",
+    row("1", 30, 32, 92, eligible=32) + "|n2",
+    row("2", 100, 100, 160) + "|n1",
+    row("3", 101, 101, 401) + "|n2",
+]
+
+
+def test_a_node_that_fails_as_in_the_log_cuts_a_run_short_once(tmp_path: Path) -> None:
+    """Job 1 has an hour of work: half an hour of it is lost with node 1, which is away for an hour."""
+    result = on_a_site(tmp_path, LOG, "site|n1|2026-03-02T00:30:00|2026-03-02T01:30:00|DOWN|gone|root\n")
+    assert ran(result) == {"1": [(0, 30), (32, 92)], "2": [(100, 160)], "3": [(101, 401)]}
+    jobs = result.tables["jobs"]
+    assert jobs["job"].tolist() == ["1", "2", "3"]
+    assert jobs["lost_gpu_s"].tolist() == [30 * 60 * 4, 0, 0]
+    assert jobs["wait_not_eligible_s"][0] == 120
+    assert any("1 runs after a failure or preemption" in note for note in result.notes)
+
+
+def test_with_checkpoints_the_work_of_a_job_is_what_its_runs_did(tmp_path: Path) -> None:
+    """20 of its first 30 minutes are kept, so that the job has 80 of work, 60 of them after the failure."""
+    events = "site|n1|2026-03-02T00:30:00|2026-03-02T01:30:00|DOWN|gone|root\n"
+    result = on_a_site(tmp_path, LOG, events, "costs: {checkpoint_s: 1200}\n")
+    assert ran(result)["1"] == [(0, 30), (32, 92)]
+    assert result.tables["jobs"]["lost_gpu_s"][0] == 10 * 60 * 4
+
+
+def test_a_node_that_is_drained_lets_its_jobs_go_on_and_one_that_fails_stops_any(tmp_path: Path) -> None:
+    drained = "site|n1|2026-03-02T01:50:00|2026-03-02T05:00:00|DRAIN|slow|root\n"
+    log = [*LOG[2:], row("4", 500, 500, 501) + "|n2"]
+    assert ran(on_a_site(tmp_path, log, drained))["2"] == [(0, 60)]
+    failed = ran(on_a_site(tmp_path, log, drained.replace("DRAIN", "DOWN")))
+    assert [round(at, 2) for run in failed["2"] for at in run] == [
+        0,
+        10,
+        200,
+        260,
+    ]  # node 1 is back before node 2 is free
+    assert failed["3"] == [(1, 301)]
+
+
+def test_failures_that_no_event_shows_stay_runs_of_their_own(tmp_path: Path) -> None:
+    elsewhere = "site|n2|2026-03-02T08:00:00|2026-03-02T08:10:00|DOWN|gone|root\n"
+    result = on_a_site(tmp_path, LOG, elsewhere)
+    assert ran(result) == {"1": [(0, 30)], "1#2": [(32, 92)], "2": [(100, 160)], "3": [(101, 401)]}
+    assert result.tables["jobs"]["attempt"].tolist() == [1, 2, 1, 1]
+    assert result.tables["jobs"]["lost_gpu_s"].tolist() == [30 * 60 * 4, 0, 0, 0]
+
+
+def failing(number: int) -> Setting:
+    """Jobs on four nodes that fail now and then."""
+    rng = np.random.default_rng(1_000 + number)
+    count = 30
+    duration_s = rng.integers(60, 3_000, count)
+    jobs = Jobs.of(
+        np.sort(rng.integers(0, 6_000, count)),
+        rng.choice([1, 2, 4, 8, 16], count),
+        duration_s,
+        requested_s=duration_s + rng.integers(0, 900, count),
+    )
+    at_s = np.sort(rng.integers(0, 9_000, 6)).tolist()
+    nodes = [int(rng.integers(0, 4)) for _ in at_s]
+    return Setting(
+        jobs=jobs,
+        cluster=Cluster.uniform(1, 4, 8),
+        profile=None,
+        slot_s=60,
+        maintenance=tuple(
+            Window(at, at + 700, 8, at, nodes=(node,)) for at, node in zip(at_s, nodes, strict=True)
+        ),
+        failures=tuple(Failure(at, (node,), 60.0) for at, node in zip(at_s, nodes, strict=True)),
+    )
+
+
+@pytest.mark.parametrize("policy", [Easy(), FirstFit(), SlurmBackfill()], ids=lambda one: type(one).__name__)
+def test_work_is_conserved_where_nodes_fail_and_nothing_runs_on_them(policy: Policy) -> None:
+    lost = 0.0
+    for number in range(CASES // 4):
+        setting, terms = (
+            failing(number),
+            Terms(restart_s=[0.0, 25.0][number % 2], checkpoint_s=[0.0, 300.0][number // 2 % 2]),
+        )
+        record = Record(setting)
+        run_rules(rules_of(policy, setting, record, terms))
+        stretches = stretches_of(record)
+        waits, jobs, what = (
+            waits_of(record, stretches, checkpoint_s=terms.checkpoint_s),
+            setting.jobs,
+            f"world {number}",
+        )
+        assert (record.end_s >= 0).all(), what
+        np.testing.assert_allclose(
+            waits.running * jobs.gpus, jobs.duration_s * jobs.gpus + waits.lost_gpu_s, err_msg=what
+        )
+        np.testing.assert_allclose(waits.total(), record.end_s - jobs.submit_s, err_msg=what)
+        begin, first, length = record.seats(stretches.row, stretches.from_s)
+        for at, (from_s, to_s) in enumerate(zip(stretches.from_s, stretches.to_s, strict=True)):
+            for k in range(begin[at], begin[at + 1]):
+                on = set((np.arange(first[k], first[k] + length[k]) // 8).tolist())
+                for window in setting.maintenance:
+                    assert not (on & set(window.nodes) and from_s < window.to_s and to_s > window.from_s), (
+                        what
+                    )
+        for row, from_s, to_s in record.away:
+            assert not (
+                (stretches.row == row) & (stretches.from_s < to_s) & (stretches.to_s > from_s)
+            ).any(), what
+        lost += float(waits.lost_gpu_s.sum())
+    assert lost > 0

@@ -11,6 +11,7 @@ import pytest
 import forerun
 from forerun.cluster.engine.allocator import Terms
 from forerun.cluster.engine.record import Record
+from forerun.cluster.engine.run import run_rules
 from forerun.cluster.inputs.arrays import Cluster, JobLabels, Jobs, NodeGroup
 from forerun.cluster.inputs.setting import Setting
 from forerun.cluster.policies.backfilling.preemption import Preemption
@@ -21,7 +22,7 @@ from forerun.cluster.summary.waits import stretches_of, waits_of
 from forerun.core.errors import ForerunError
 from forerun.core.scenarios import load
 
-from .conftest import rules_of, run_rules
+from .conftest import rules_of
 
 CASES = int(os.environ.get("FORERUN_CASES", "12"))
 CONF = """ClusterName=c

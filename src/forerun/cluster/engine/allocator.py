@@ -109,7 +109,7 @@ class AllocatorRules(ObservingRules[float]):
         profiles = setting.profiles or ((setting.profile,) if setting.profile else ())
         self.types = _type_names(setting)
         confined = not reach_of(setting.jobs, setting.cluster).is_everywhere
-        if (policy.places or confined) and terms.placement == "anywhere":
+        if (policy.places or confined or setting.failures) and terms.placement == "anywhere":
             terms = self.terms = replace(terms, placement="first-fit")
         self.placement = PLACEMENTS.index(terms.placement)
         self.state = build_state(setting, profiles, self.types, terms)
@@ -134,6 +134,8 @@ class AllocatorRules(ObservingRules[float]):
         self.leaving: list[int] = np.argsort(-leaves_s, kind="stable")[
             np.count_nonzero(leaves_s == NEVER_S) :
         ].tolist()
+        #: failures of nodes that are to come, the next one last
+        self.failing = list(reversed(setting.failures))
         self.wake_s = math.inf
         self.idle_rounds = 0
         self.stuck_rounds = 0
@@ -323,7 +325,20 @@ class AllocatorRules(ObservingRules[float]):
         self.wake_s = min(self.wake_s, max(now_s, self.now_s))
 
     def advance(self, now_s: float) -> None:
-        """Play arrivals and ends up to now."""
+        """Play arrivals and ends up to now, and nodes that fail."""
+        while self.failing and self.failing[-1].at_s <= now_s:
+            failure = self.failing.pop()
+            self._play(failure.at_s)
+            first = self.state.node_first
+            gpus = [self.state.owner[first[node] : first[node + 1]] for node in failure.nodes]
+            for row in np.unique(np.concatenate(gpus)).tolist():
+                if 0 <= row < ak.TRIED:
+                    self._requeue(row, failure.requeue_s, failure.at_s)
+            self._decided(0)
+        self._play(now_s)
+
+    def _play(self, now_s: float) -> None:
+        """Play arrivals and ends up to an instant."""
         if 2 * int(self.state.meta[ak.LOGGED]) > len(self.state.log_row):
             self.flush()  # what is left covers any end, stop and start until the next instant
         while True:
@@ -458,12 +473,12 @@ class AllocatorRules(ObservingRules[float]):
         self.record.refuse(row, why, now_s)
 
     def _next_mark_s(self, now_s: float) -> float:
-        """When maintenance is next announced, begins or ends; infinite: never."""
+        """When maintenance is next announced, begins or ends, or a node fails; infinite: never."""
         windows = self.setting.maintenance
         marks = [
             at_s for each in windows for at_s in (each.announced_s, each.from_s, each.to_s) if at_s > now_s
         ]
-        return min(marks, default=math.inf)
+        return min([*marks, *(one.at_s for one in self.failing[-1:])], default=math.inf)
 
     def _ask(self) -> Allocation:
         """The policy's answer to the view. Raises PolicyError, also for whatever the policy raises."""

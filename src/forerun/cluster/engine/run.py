@@ -79,8 +79,8 @@ def rules_for(policy: Policy, setting: Setting, record: Record, terms: Terms, se
     if isinstance(policy, Schedule):
         return policy.rules(setting, record)
     assert isinstance(policy, Allocator), policy
-    # no compiled queue knows of jobs that leave, or of those that come after another's end
-    moves = bool(setting.jobs.censored.any() or (setting.jobs.predecessor() >= 0).any())
+    # no compiled queue knows of jobs that leave, or of those that come after another's end or a failure
+    moves = bool(setting.failures or setting.jobs.censored.any() or (setting.jobs.predecessor() >= 0).any())
     alone = not moves and terms.quota is None and terms.penalty[1:] == (1.0,) and setting.costs is None
     everywhere = reach_of(setting.jobs, setting.cluster).is_everywhere
     plain = alone and everywhere and terms.placement == "anywhere" and setting.limits is None

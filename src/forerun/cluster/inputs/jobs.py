@@ -23,7 +23,7 @@ from forerun.cluster.inputs.files import LABELS, JobTable, labels_of, read_jobs
 from forerun.cluster.inputs.reach import reach_of
 from forerun.cluster.inputs.throughput import anchored, filled, held_rigid, joined, rigid
 from forerun.cluster.scenario import Scenario, TraceSpec
-from forerun.cluster.summary.past import FAILED, Past, Recorded, complete
+from forerun.cluster.summary.past import Past, Recorded, complete
 from forerun.cluster.summary.spans import Spans
 from forerun.cluster.traces.generate import generate
 from forerun.cluster.traces.job_logs import JobReader, demand, left_unstarted
@@ -164,7 +164,6 @@ def _recorded(log: Trace, gpus: I64) -> Recorded | None:
     submit_s, start_s, end_s = (
         np.asarray(log[name], np.float64) for name in ("submit_s", "start_s", "end_s")
     )
-    failed = np.array([str(text).startswith(FAILED) for text in log["state"].tolist()], np.bool_)
     unfinished = np.isnan(end_s) & np.isin(log["state"], ["RUNNING", "PENDING"])
     said = log.provenance.options
     clock = str(said.get("clock", ""))
@@ -172,7 +171,7 @@ def _recorded(log: Trace, gpus: I64) -> Recorded | None:
         Past(
             start_s,
             end_s,
-            failed,
+            tuple(map(str, log["state"].tolist())),
             unfinished,
             tuple(log["node_list"].tolist()) if "node_list" in log else None,
         ),

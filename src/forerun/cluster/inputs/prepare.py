@@ -48,7 +48,7 @@ from forerun.cluster.inputs.limits import (
 )
 from forerun.cluster.inputs.otherwise import with_other_nodes, with_other_quotas, without_limits
 from forerun.cluster.inputs.reach import as_far_as_known
-from forerun.cluster.inputs.setting import Setting, Window
+from forerun.cluster.inputs.setting import REQUEUE_S, Failure, Setting, Window
 from forerun.cluster.inputs.site import Site, TimeLimit, with_greatest_request, with_time_limits
 from forerun.cluster.inputs.slurm_conf import (
     SlurmPriorities,
@@ -61,7 +61,7 @@ from forerun.cluster.inputs.slurm_priority import with_scheduler_parameters, wit
 from forerun.cluster.inputs.slurm_site import nodes_of_partitions, read_slurm_site
 from forerun.cluster.inputs.step_use import StepUse, slowed, stretched
 from forerun.cluster.inputs.throughput import analytic, filled
-from forerun.cluster.inputs.usage import begun, overlaps
+from forerun.cluster.inputs.usage import begun, failed_with, joined, overlaps
 from forerun.cluster.policies.backfilling.base import BackfillPolicy
 from forerun.cluster.policies.kueue import Kueue
 from forerun.cluster.policies.orders.multifactor import Multifactor
@@ -117,7 +117,8 @@ class _World:
     """A scenario on its way to its inputs: each step takes one world and returns the next, in the order of `_STEPS`.
 
     What no step has made yet is empty. policy: with what it leaves to the files of the site. table: the log as read.
-    profiles: one a GPU type. jobs: of the run so far, rows of the log. notes: by the step that makes them.
+    profiles: one a GPU type. jobs: of the run so far, rows of the log. requeue_s: after how long jobs come again that
+    are put back into the queue. notes: by the step that makes them.
     """
 
     scenario: Scenario
@@ -130,6 +131,7 @@ class _World:
     site: Site = _NO_SITE
     step_use: StepUse | None = None
     slowness: F64 | None = None
+    requeue_s: float = REQUEUE_S
     notes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     @property
@@ -204,6 +206,31 @@ def _with_policy(world: _World) -> _World:
     return replace(world, policy=policy).noting("policy", configured)
 
 
+def _with_site(world: _World) -> _World:
+    """What the site's files say, and the log as one of jobs that fail and are stopped in the run as in the log."""
+    scenario, table = world.scenario, world.table
+    site = site_of(scenario, table, world.cluster)
+    world = replace(world, site=site)
+    if table.recorded is None or not isinstance(world.policy, BackfillPolicy):
+        return world
+    names = list(_slurm_nodes(scenario.machines, "")[1]) if scenario.machines.is_slurm else []
+    again = failed_with(
+        table, {at_s - (table.origin_s or 0.0): nodes for at_s, nodes in site.failures.items()}, names
+    )
+    if isinstance(world.policy, SlurmBackfill) and world.policy.preemption is not None:
+        again |= np.array([text.startswith("PREEMPTED") for text in table.recorded.jobs.state], np.bool_)
+    delays_s = _delays_s(table)
+    table, said = joined(table, again, scenario.costs.checkpoint_s or 0.0)
+    return replace(world, table=table, requeue_s=delays_s).noting("use", said)
+
+
+def _delays_s(table: JobTable) -> float:
+    """How long after its end a run of the log that is put back into the queue comes again, in the middle of all."""
+    labels = table.jobs.labels
+    known = [] if labels is None else labels.after_delay_s[labels.attempt > 1].tolist()
+    return float(np.median(known)) if known else REQUEUE_S
+
+
 def _with_jobs(world: _World) -> _World:
     """The jobs of the log, tied to a profile that knows what they ask for."""
     profiles = world.profiles
@@ -231,8 +258,7 @@ def _with_work(world: _World) -> _World:
 
 def _with_requests(world: _World) -> _World:
     """Jobs have the requested times that the site or the scenario gives them."""
-    site = site_of(world.scenario, world.table, world.cluster)
-    jobs, filled_in = with_time_limits(world.jobs, site.longest, _columns_of(world.table, world.jobs))
+    jobs, filled_in = with_time_limits(world.jobs, world.site.longest, _columns_of(world.table, world.jobs))
     if (most := world.scenario.trace.overestimate) is not None:
         jobs = with_requests(jobs, most, world.scenario.seed)
     if "requested_s" in world.policy.needs:
@@ -243,7 +269,7 @@ def _with_requests(world: _World) -> _World:
         asked = past.jobs.unfinished[jobs.file_row] & (jobs.requested_s < NO_REQUEST_S)
         longer_s = np.maximum(jobs.duration_s, jobs.requested_s)
         jobs = replace(jobs, duration_s=np.where(asked, longer_s, jobs.duration_s))
-    return replace(world, jobs=jobs, site=site).noting("time limits", filled_in)
+    return replace(world, jobs=jobs).noting("time limits", filled_in)
 
 
 def _with_throughput(world: _World) -> _World:
@@ -345,6 +371,7 @@ _STEPS: Final = (
     _sampled,
     _with_use,
     _with_policy,
+    _with_site,
     _with_jobs,
     _with_work,
     _with_requests,
@@ -375,6 +402,7 @@ def _resolved(world: _World) -> Inputs:
         if scenario.placement_kept is None
         else scenario.placement_kept,
         maintenance=(*maintenance_of(scenario, cluster), *outages),
+        failures=_failures_of(world),
         limits=limits,
     )
     repairs = world.repairs.repairs
@@ -638,6 +666,18 @@ def _outages_of(
     away = count - len(windows)
     return windows, (f"{away} of {count} windows of maintenance are outside the time of the jobs",) * (
         away > 0
+    )
+
+
+def _failures_of(world: _World) -> tuple[Failure, ...]:
+    """The failures of a site's nodes in the time of the jobs, under policies that know which nodes are away."""
+    origin_s, last_s = world.table.origin_s, float(world.jobs.submit_s.max(initial=0))
+    if origin_s is None or not isinstance(world.policy, BackfillPolicy):
+        return ()
+    return tuple(
+        Failure(at_s - origin_s, nodes, world.requeue_s)
+        for at_s, nodes in world.site.failures.items()
+        if 0 <= at_s - origin_s <= last_s
     )
 
 

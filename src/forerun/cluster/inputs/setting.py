@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
 from forerun.cluster.inputs.applications import Application
 from forerun.cluster.inputs.arrays import F64, Cluster, Jobs, ThroughputTable
@@ -39,6 +40,26 @@ class Window:
         return bool(self.nodes) and self.announced_s >= self.from_s
 
 
+#: Slurm lets a job that it puts back into the queue wait so long, which its documentation gives as two minutes
+REQUEUE_S: Final = 121.0
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Nodes that fail: what runs on them loses its GPUs and its work since its last checkpoint, and comes again.
+
+    Parameters
+    ----------
+    at_s : when.
+    nodes : their numbers. How long they are away, a `Window` says.
+    requeue_s : how long after it the jobs come again (default: as Slurm's do).
+    """
+
+    at_s: float
+    nodes: tuple[int, ...]
+    requeue_s: float = REQUEUE_S
+
+
 @dataclass(frozen=True, slots=True)
 class Setting:
     """Everything a run depends on, resolved into arrays.
@@ -59,6 +80,7 @@ class Setting:
         really run do; where others do not fit, the fewest move, and pay for it (default: everybody is placed afresh and
         moves for nothing, as published).
     maintenance : windows in which GPUs are kept free, by policies that plan by requested times (default: none).
+    failures : of nodes, in order of time, for policies that decide through a view (default: none).
     limits : of what groups of jobs have running at once, for policies that decide through a view (default: none).
     """
 
@@ -74,4 +96,5 @@ class Setting:
     applications: Mapping[str, Application] = field(default_factory=dict)
     placement_kept: bool = False
     maintenance: tuple[Window, ...] = ()
+    failures: tuple[Failure, ...] = ()
     limits: Limits | None = None

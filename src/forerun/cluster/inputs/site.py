@@ -58,7 +58,8 @@ class Site:
     ----------
     rules, pools : limits of what runs at once.
     longest : time limits, which jobs without a requested time have.
-    outages : maintenance.
+    outages : maintenance, and nodes that were away.
+    failures : when which nodes failed, in seconds since 1970: the numbers of the nodes.
     notes : what the files say that is not simulated.
     queues : queues with an order of their own; every job is in one of them (default: there are none).
     """
@@ -69,6 +70,7 @@ class Site:
     outages: tuple[Outage, ...] = ()
     notes: tuple[str, ...] = ()
     queues: tuple[QueueRule, ...] = ()
+    failures: Mapping[float, tuple[int, ...]] = field(default_factory=dict)
 
 
 def with_time_limits(

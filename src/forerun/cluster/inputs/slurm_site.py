@@ -442,6 +442,7 @@ class _Made:
         self.rules: list[LimitRule] = []
         self.longest: list[TimeLimit] = []
         self.outages: list[Outage] = []
+        self.failures: dict[float, set[int]] = {}
         self.ignored: dict[str, list[str]] = {}
         self.beside: list[str] = []
 
@@ -453,7 +454,8 @@ class _Made:
             for column, names in self.ignored.items()
         ]
         said = (*self.read.notes, *notes, *self.beside)
-        return Site(tuple(self.rules), {}, tuple(self.longest), tuple(self.outages), said)
+        failures = {at_s: tuple(sorted(self.failures[at_s])) for at_s in sorted(self.failures)}
+        return Site(tuple(self.rules), {}, tuple(self.longest), tuple(self.outages), said, failures=failures)
 
     def of_qos(self, qos: Qos, of: Mapping[RuleColumn, frozenset[str]], rank: int) -> None:
         """The limits of a QOS over some jobs."""
@@ -561,9 +563,13 @@ class _Made:
                 planned.setdefault(names_of[node], []).append((outage.from_s, outage.to_s))
         for one in self.read.events:
             begin_s, end_s = (self.read.instant(one, name, clock) for name in ("TimeStart", "TimeEnd"))
-            if is_away(one.says.get("State", "DOWN")) and end_s > begin_s:
+            state = one.says.get("State", "DOWN")
+            if is_away(state) and end_s > begin_s:
                 for name in self._nodes_of(Block(one.where, one.name, {"Nodes": one.name})):
                     spans.setdefault(name, []).append((begin_s, end_s))
+                    planned_s = planned.get(name, ())
+                    if "DOWN" in state.upper() and not any(a_s <= begin_s < b_s for a_s, b_s in planned_s):
+                        self.failures.setdefault(begin_s, set()).add(names_of.index(name))
         together: dict[tuple[float, float, float], set[str]] = {}
         for name, listed in spans.items():
             joined: list[tuple[float, float]] = []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Final
@@ -104,6 +104,64 @@ def _numbers(text: str, number: Mapping[str, int]) -> list[int]:
         return [number[name] for name in node_names(text, 100_000) if name in number]
     except ValueError:
         return []
+
+
+def joined(table: JobTable, again: BOOL, checkpoint_s: float) -> tuple[JobTable, tuple[str, ...]]:
+    """The log, in which the runs of a job are one job where the run itself puts jobs back into the queue; and a note.
+
+    The work of such a job is that of its last run, and what checkpoints kept of those before: what a failure cut short
+    would else be cut short twice.
+
+    Parameters
+    ----------
+    again : which runs ended in a way that the run plays again.
+    checkpoint_s : seconds of work between checkpoints; 0: there are none.
+    """
+    jobs, recorded, before = table.jobs, table.recorded, table.jobs.predecessor()
+    labels = jobs.labels
+    if labels is None or recorded is None:
+        return table, ()
+    joins = (before >= 0) & (labels.attempt > 1) & again[before]
+    if not joins.any():
+        return table, ()
+    head, last, work_s = np.arange(len(jobs)), np.arange(len(jobs)), jobs.duration_s.copy()
+    for row in np.flatnonzero(before >= 0).tolist():
+        first = int(head[before[row]])
+        if joins[row]:
+            kept_s = work_s[first] // checkpoint_s * checkpoint_s if checkpoint_s else 0
+            head[row], last[first], work_s[first] = first, row, kept_s + jobs.duration_s[row]
+    after = tuple(str(jobs.id[head[one]]) if one >= 0 else "" for one in before.tolist())
+    jobs = replace(jobs, duration_s=work_s, labels=replace(labels, after=after))
+    past = replace(recorded.jobs.take(last), start_s=recorded.jobs.start_s, node_list=recorded.jobs.node_list)
+    note = (
+        f"{int(joins.sum())} runs after a failure or preemption, which is simulated, are one job with the run before: "
+        "its work is that of the last"
+    )
+    table = replace(table, jobs=jobs, recorded=replace(recorded, jobs=past))
+    return table.take(np.flatnonzero(~joins)), (note,)
+
+
+def failed_with(table: JobTable, failures: Mapping[float, tuple[int, ...]], names: Sequence[str]) -> BOOL:
+    """Which runs of a log ended as one of their nodes failed.
+
+    Parameters
+    ----------
+    failures : when which nodes failed, on the clock of the run, by their numbers.
+    names : of the nodes.
+    """
+    found = np.zeros(len(table), np.bool_)
+    if table.recorded is None or not failures:
+        return found
+    past, at_s = table.recorded.jobs, np.array(sorted(failures))
+    number = {name.partition(":")[0]: at for at, name in reversed(list(enumerate(names)))}
+    ended_s = np.where([text.startswith("NODE_FAIL") for text in past.state], past.end_s, np.nan)
+    for row in np.flatnonzero(np.isfinite(ended_s)).tolist():
+        near = at_s[np.abs(at_s - ended_s[row]) <= _SLACK_S].tolist()
+        nodes = (
+            set(_numbers(past.node_list[row], number)) if past.node_list is not None else set(number.values())
+        )
+        found[row] = any(nodes & set(failures[one]) for one in near)
+    return found
 
 
 def begun(table: JobTable, cluster: Cluster) -> tuple[JobTable, tuple[str, ...]]:

@@ -143,16 +143,21 @@ class Past(Columns):
     Parameters
     ----------
     start_s, end_s : nan: not recorded.
-    failed : whether a failure, or a scheduler that put it back into the queue, ended it.
+    state : how each ended, in the words of the log.
     unfinished : whether it still ran or waited at the log's end (default: none did).
     node_list : the nodes that it had, as Slurm folds their names (default: not recorded).
     """
 
     start_s: F64
     end_s: F64
-    failed: BOOL
+    state: tuple[str, ...]
     unfinished: BOOL | None = None
     node_list: tuple[str, ...] | None = None
+
+    @property
+    def failed(self) -> BOOL:
+        """Whether a failure, or a scheduler that put it back into the queue, ended a job."""
+        return np.array([text.startswith(FAILED) for text in self.state], np.bool_)
 
 
 @dataclass(frozen=True, slots=True)

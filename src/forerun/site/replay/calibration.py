@@ -244,7 +244,7 @@ def countable(log: History, from_s: float, until_s: float) -> Mask:
         user=log.user.texts,
         labels=labels,
     )
-    past = Past(log.start_s, log.end_s, np.zeros(len(log), np.bool_))
+    past = Past(log.start_s, log.end_s, ("",) * len(log))
     return here & ~np.isfinite(held_from_s(jobs, past))
 
 

@@ -12,6 +12,7 @@ import numpy as np
 from forerun.cluster.engine.kernels.allocator import NOBODY
 from forerun.cluster.inputs.arrays import I64, JobLabels
 from forerun.cluster.inputs.limits import Tally
+from forerun.cluster.inputs.setting import REQUEUE_S
 from forerun.cluster.policy import View
 from forerun.core.scenario.numbers import NotNegative
 from forerun.core.scenario.spec import Spec
@@ -31,7 +32,7 @@ class Preemption(Spec, frozen=True, kw_only=True):
     cancels: tuple[str, ...] = ()
     grace_s: dict[str, Annotated[float, msgspec.Meta(ge=0)]] = {}
     exempt_s: NotNegative = 0.0
-    requeue_s: NotNegative = 121.0
+    requeue_s: NotNegative = REQUEUE_S
 
     def problems(self) -> list[tuple[str, str]]:
         """Nobody is stopped by those whom they may stop, directly or by others between them."""
