@@ -14,14 +14,19 @@ from forerun.cluster.engine.allocator import Terms
 from forerun.cluster.engine.record import Record
 from forerun.cluster.engine.run import run_rules
 from forerun.cluster.inputs.arrays import Cluster, JobLabels, Jobs
+from forerun.cluster.inputs.files import JobTable
+from forerun.cluster.inputs.node_failures import own_mtbf_s, with_drawn_failures
 from forerun.cluster.inputs.setting import Failure, Setting, Window
+from forerun.cluster.inputs.site import Site
 from forerun.cluster.policies.conservative import Conservative
 from forerun.cluster.policies.easy import Easy
 from forerun.cluster.policies.first_fit import FirstFit
 from forerun.cluster.policies.slurm_backfill import SlurmBackfill
 from forerun.cluster.policies.time_slices import TimeSlices
 from forerun.cluster.policy import Policy, schedulers
+from forerun.cluster.scenario import Failures
 from forerun.cluster.summary.waits import stretches_of, waits_of
+from forerun.core.errors import ForerunError
 from forerun.core.scenarios import load
 
 from .conftest import play, rules_of
@@ -295,3 +300,52 @@ def test_work_is_conserved_where_nodes_fail_and_nothing_runs_on_them(policy: Pol
             ).any(), what
         lost += float(waits.lost_gpu_s.sum())
     assert lost > 0
+
+
+def drawn_failures(folder: Path, more: str, policy: str = "easy") -> forerun.Result:
+    """The run of 60 jobs of an hour, one every 20 minutes, on six nodes that fail."""
+    rows = [f"j{at},{1200 * at},3600,{4 if at % 3 else 8},7200" for at in range(60)]
+    (folder / "jobs.csv").write_text("\n".join(("job_id,submit_s,duration_s,gpus,requested_s", *rows)) + "\n")
+    (folder / "site.yaml").write_text(
+        "domain: cluster\ntrace: {file: jobs.csv}\nmachines: {nodes: [{count: 6, gpus: 4}]}\n"
+        f"policy: {{name: {policy}}}\nplacement: first-fit\n{more}"
+    )
+    return forerun.simulate(load(folder / "site.yaml"))
+
+
+def test_nodes_fail_at_a_given_rate_by_the_seed_alone(tmp_path: Path) -> None:
+    given = "failures: {node_mtbf_s: 20000, repair_s: 3000}\ncosts: {checkpoint_s: 900, restart_s: 30}\n"
+    first = drawn_failures(tmp_path, given)
+    jobs = first.tables["jobs"]
+    assert jobs["preemptions"].sum() > 5 and np.isfinite(jobs["end_s"]).all()
+    np.testing.assert_allclose(jobs["running_s"] * jobs["gpus"], 3600 * jobs["gpus"] + jobs["lost_gpu_s"])
+    assert (jobs["lost_gpu_s"] <= jobs["preemptions"] * 900 * jobs["gpus"]).all()
+    assert first.ledgers[0].parts["lost"] == pytest.approx(jobs["lost_gpu_s"].sum())
+    again = drawn_failures(tmp_path, given).tables["jobs"]
+    other = drawn_failures(tmp_path, given + "seed: 5\n").tables["jobs"]
+    assert again["end_s"].tolist() == jobs["end_s"].tolist() != other["end_s"].tolist()
+
+
+def test_more_nodes_leave_the_failures_of_others_as_they_are(tmp_path: Path) -> None:
+    table = JobTable("made", drawn(1).jobs)
+    given = Failures(node_mtbf_s=500.0, repair_s=100.0)
+    few, many = (
+        with_drawn_failures(Site(), given, table, Cluster.uniform(1, nodes, 4), 3) for nodes in (20, 40)
+    )
+    of_few = {at_s: nodes for at_s, nodes in many.failures.items() if nodes[0] < 20}
+    assert of_few == few.failures
+    expected = 20 * float(table.jobs.submit_s.max()) / (500 + 100)
+    assert sum(map(len, few.failures.values())) == pytest.approx(expected, rel=0.25)
+
+
+def test_a_log_has_a_rate_of_its_own_or_one_has_to_be_given(tmp_path: Path) -> None:
+    events = "site|n1|2026-03-02T00:30:00|2026-03-02T01:30:00|DOWN|gone|root\n"
+    on_a_site(tmp_path, LOG, events, "failures: {repair_s: 60}\n")
+    table = JobTable("made", Jobs.of([0, 1000], [1, 1], [1, 1]))
+    assert own_mtbf_s(Site(failures={5.0: (0, 1), 9.0: (1,)}), table, Cluster.uniform(1, 6, 4)) == 2000
+    with pytest.raises(
+        ForerunError, match=r"failures.node_mtbf_s: is not given, and jobs.csv shows no node that failed"
+    ):
+        drawn_failures(tmp_path, "failures: {repair_s: 60}\n")
+    with pytest.raises(ForerunError, match="failures: is for policies that plan by requested times"):
+        drawn_failures(tmp_path, "failures: {node_mtbf_s: 60}\n", "fifo")

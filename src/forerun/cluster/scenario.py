@@ -317,6 +317,18 @@ class Maintenance(Spec, frozen=True, kw_only=True):
         return []
 
 
+class Failures(Spec, frozen=True, kw_only=True):
+    """Nodes that fail at random until the last submission, each for itself, in place of the failures of the site's files.
+
+    What runs on a node then loses its GPUs and its work since the last checkpoint (`costs.checkpoint_s`), and comes again;
+    policies learn of it when it happens. node_mtbf_s: mean time from a repair of a node to its next failure, exponential
+    (default: that of the log). repair_s: mean time until it is back, exponential (default 3600).
+    """
+
+    node_mtbf_s: Positive | None = None
+    repair_s: Positive = 3600.0
+
+
 class Loading(Spec, frozen=True, kw_only=True):
     """How fast a job's data arrive.
 
@@ -418,11 +430,19 @@ class Scenario(Spec, frozen=True, kw_only=True):
     bill: prices the run; both read profiles that other domains export. slowdown: some jobs are slower than their
     throughput says. placement_kept: under ElasticFlow and EDF a job keeps its very GPUs while their number stays, and
     moves cost what a table says (default: no, as published; yes where `live` is given). live: how jobs run as real
-    processes. maintenance: windows in which GPUs are kept free (default: none). limits: of what users, accounts, qualities
-    of service or partitions have running at once (default: none). seed: of all random numbers (default 0).
+    processes. maintenance: windows in which GPUs are kept free (default: none). failures: of nodes, at random (default:
+    those that the site's files show). limits: of what users, accounts, qualities of service or partitions have running at
+    once (default: none). seed: of all random numbers (default 0).
     """
 
-    added_later: ClassVar[tuple[str, ...]] = ("slowdown", "placement_kept", "live", "maintenance", "limits")
+    added_later: ClassVar[tuple[str, ...]] = (
+        "slowdown",
+        "placement_kept",
+        "live",
+        "maintenance",
+        "failures",
+        "limits",
+    )
 
     domain: Literal["cluster"] = "cluster"
     spec_version: int = 1
@@ -444,6 +464,7 @@ class Scenario(Spec, frozen=True, kw_only=True):
     placement_kept: bool | None = None
     live: Live | None = None
     maintenance: tuple[Maintenance, ...] | None = None
+    failures: Failures | None = None
     limits: tuple[Limit, ...] | None = None
     seed: int = 0
 
@@ -491,6 +512,7 @@ class Scenario(Spec, frozen=True, kw_only=True):
         return [
             (self.slowdown is not None and not replans, "slowdown", slower),
             (bool(self.maintenance) and not requests, "maintenance", by_requests),
+            (self.failures is not None and not requests, "failures", by_requests),
         ]
 
     def _limit_checks(self) -> Checks:

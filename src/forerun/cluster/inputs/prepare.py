@@ -46,6 +46,7 @@ from forerun.cluster.inputs.limits import (
     array_rules,
     resolved,
 )
+from forerun.cluster.inputs.node_failures import with_drawn_failures
 from forerun.cluster.inputs.otherwise import with_other_nodes, with_other_quotas, without_limits
 from forerun.cluster.inputs.reach import as_far_as_known
 from forerun.cluster.inputs.setting import REQUEUE_S, Failure, Setting, Window
@@ -210,6 +211,8 @@ def _with_site(world: _World) -> _World:
     """What the site's files say, and the log as one of jobs that fail and are stopped in the run as in the log."""
     scenario, table = world.scenario, world.table
     site = site_of(scenario, table, world.cluster)
+    if scenario.failures is not None:
+        site = with_drawn_failures(site, scenario.failures, table, world.cluster, scenario.seed)
     world = replace(world, site=site)
     if table.recorded is None or not isinstance(world.policy, BackfillPolicy):
         return world
@@ -217,6 +220,8 @@ def _with_site(world: _World) -> _World:
     again = failed_with(
         table, {at_s - (table.origin_s or 0.0): nodes for at_s, nodes in site.failures.items()}, names
     )
+    if scenario.failures is not None:
+        again |= np.array([text.startswith("NODE_FAIL") for text in table.recorded.jobs.state], np.bool_)
     if isinstance(world.policy, SlurmBackfill) and world.policy.preemption is not None:
         again |= np.array([text.startswith("PREEMPTED") for text in table.recorded.jobs.state], np.bool_)
     delays_s = _delays_s(table)
@@ -633,7 +638,8 @@ def _outages_of(
     if not site.outages:
         return (), ()
     name, count = member_name(type(scenario.policy)), len(site.outages)
-    if table.origin_s is None:
+    origin_s = 0.0 if table.origin_s is None and scenario.failures is not None else table.origin_s
+    if origin_s is None:
         return (), (f"not simulated: {count} windows of maintenance, whose dates the log's times have not",)
     if "requested_s" not in scenario.policy.needs:
         return (), (
@@ -649,10 +655,10 @@ def _outages_of(
     names = () if limits is None else limits.names
     windows = tuple(
         Window(
-            one.from_s - table.origin_s,
-            min(one.to_s - table.origin_s, until_s + DAY_S),
+            one.from_s - origin_s,
+            min(one.to_s - origin_s, until_s + DAY_S),
             one.gpus,
-            max(one.announced_s - table.origin_s, 0.0),
+            max(one.announced_s - origin_s, 0.0),
             tuple((group, one.of_rules[name]) for group, name in enumerate(names) if name in one.of_rules),
             one.nodes,
             tuple(
@@ -661,7 +667,7 @@ def _outages_of(
             ),
         )
         for one in site.outages
-        if one.to_s > table.origin_s and one.from_s - table.origin_s <= until_s
+        if one.to_s > origin_s and one.from_s - origin_s <= until_s
     )
     away = count - len(windows)
     return windows, (f"{away} of {count} windows of maintenance are outside the time of the jobs",) * (
@@ -671,8 +677,8 @@ def _outages_of(
 
 def _failures_of(world: _World) -> tuple[Failure, ...]:
     """The failures of a site's nodes in the time of the jobs, under policies that know which nodes are away."""
-    origin_s, last_s = world.table.origin_s, float(world.jobs.submit_s.max(initial=0))
-    if origin_s is None or not isinstance(world.policy, BackfillPolicy):
+    origin_s, last_s = world.table.origin_s or 0.0, float(world.jobs.submit_s.max(initial=0))
+    if not isinstance(world.policy, BackfillPolicy):
         return ()
     return tuple(
         Failure(at_s - origin_s, nodes, world.requeue_s)
