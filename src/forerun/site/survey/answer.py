@@ -24,6 +24,7 @@ from forerun.core.study.estimate import Estimate
 from forerun.site.survey.changes import Change, default_changes, tried
 from forerun.site.survey.effects import Effect, cheapest, effect_of, error_of, waits
 from forerun.site.survey.setting import SCENARIO, Setting
+from forerun.site.survey.starts import Start, Starts
 
 DAY_S: Final = 86_400.0
 #: what is scored: the last month, and no more than this share of the log
@@ -116,7 +117,7 @@ def survey(setting: Setting, folder: Path, *, most: int = 0, say: Callable[[str]
         tuple(changes[len(chosen) :]),
         tuple(cheapest(effects, error, reproduced=reproduces(past.rows))),
         tuple(causes),
-        tuple(_shapes(base, recorded, scored)),
+        tuple(_shapes(base, recorded, scored, Starts(setting.files, recorded.zone))),
         (*setting.notes, *notes, *result.notes),
     )
 
@@ -208,11 +209,14 @@ def _causes(result: Result, began: BOOL) -> list[Mapping[str, Any]]:
     return [row for _, row in sorted(rows, key=lambda one: -one[0])]
 
 
-def _shapes(base: Outcome, recorded: Recorded, scored: BOOL) -> list[Mapping[str, Any]]:
-    """By partition, when a job of its commonest shape starts: as such jobs did lately, else as they do in the simulation."""
+def _shapes(base: Outcome, recorded: Recorded, scored: BOOL, starts: Starts) -> list[dict[str, Any]]:
+    """By partition, when a job of its commonest shape starts.
+
+    As forecast, where forecasts did well at the last jobs of the log; else as such jobs did lately, or do in the simulation.
+    """
     jobs, partitions = base.inputs.setting.jobs, np.array(_partitions(base), dtype=object)
     submit_s = jobs.submit_s.astype(np.float64)
-    rows: list[Mapping[str, Any]] = []
+    rows: list[dict[str, Any]] = []
     for name, _ in Counter(partitions[scored].tolist()).most_common():
         mine = scored & (partitions == name)
         shapes = Counter(zip(jobs.gpus[mine].tolist(), jobs.requested_s[mine].tolist(), strict=True))
@@ -223,18 +227,27 @@ def _shapes(base: Outcome, recorded: Recorded, scored: BOOL) -> list[Mapping[str
         what = f"{gpus} GPU{'s' * (gpus > 1)}"
         asked = request_s < NO_REQUEST_S and count >= MANY_ALIKE
         started = alike & np.isfinite(recorded.jobs.start_s)
+        rows.append(
+            {"partition": name, "a job of": f"{what} for {duration(float(request_s))}" if asked else what}
+        )
+        said = starts.of(name, int(gpus), float(request_s)) if asked else ""
+        if isinstance(said, Start):
+            rows[-1] |= {
+                "even_odds_h": said.even_odds_s / 3600,
+                "nine_in_ten_h": said.nine_in_ten_s / 3600,
+                "jobs": said.answers,
+                "from": said.how,
+            }
+            continue
         from_history = int(started.sum()) >= MANY_ALIKE
         rows_of = started if from_history else alike
         start_s = recorded.jobs.start_s if from_history else _starts(base)
         wait_h = np.maximum(start_s[rows_of] - submit_s[rows_of], 0.0) / 3600
-        rows.append(
-            {
-                "partition": name,
-                "a job of": f"{what} for {duration(float(request_s))}" if asked else what,
-                "even_odds_h": float(np.quantile(wait_h, 0.5)),
-                "nine_in_ten_h": float(np.quantile(wait_h, 0.9)),
-                "jobs": int(rows_of.sum()),
-                "from": "recorded waits of such jobs" if from_history else "simulated waits of such jobs",
-            }
-        )
+        kind = "recorded" if from_history else "simulated"
+        rows[-1] |= {
+            "even_odds_h": float(np.quantile(wait_h, 0.5)),
+            "nine_in_ten_h": float(np.quantile(wait_h, 0.9)),
+            "jobs": int(rows_of.sum()),
+            "from": f"{kind} waits of such jobs" + (f"; {said}" if said else ""),
+        }
     return rows

@@ -124,6 +124,7 @@ def answer(
     question: Question,
     by_s: float | None = None,
     *,
+    most: int = fc.RECENT,
     said: Callable[[int, int], None] = lambda done, of: None,
 ) -> StartForecast:
     """When a job would start that is submitted at an instant.
@@ -133,10 +134,11 @@ def answer(
     forecaster : of the log.
     question : about the job.
     by_s : the probability to start within so many seconds is wanted, too (default: it is not).
+    most : former questions that are asked (default: all that are used).
     said : gets how many former questions have been asked, and of how many.
     """
     situation = forecaster.situation(question)
-    rows = forecaster.rows_like(question)[-fc.RECENT :]
+    rows = forecaster.rows_like(question)[-most:]
     asked = forecaster.ask(rows, lambda done: said(done, len(rows)))
     draws = situation.draw(forecaster.rng(question), fc.DRAWS)
     waits = fc.scale(situation.waits_s(draws))

@@ -163,6 +163,7 @@ def back_test(
     forecaster: fc.Forecaster,
     *,
     every: int = 1,
+    most: int = 0,
     said: Callable[[int, int], None] = lambda done, of: None,
 ) -> BackTest:
     """Ask about the jobs of the largest pool of a log at their submissions.
@@ -171,6 +172,7 @@ def back_test(
     ----------
     forecaster : of the log.
     every : ask about each so manieth job only (default: all).
+    most : ask about the last so many only (default 0: all).
     said : gets how many have been asked about, and of how many.
 
     Raises TraceError where too few jobs can be asked about.
@@ -181,7 +183,7 @@ def back_test(
     busiest = log.partition.names[code] if code >= 0 else ""
     largest = Question(log.last_s, int(log.gpus.max()), 1.0, busiest)
     pool, jobs = forecaster.pool(largest), forecaster.rows_like(largest)
-    rows = jobs[log.submit_s[jobs] >= log.complete_from_s + BEGIN_S][::every]
+    rows = jobs[log.submit_s[jobs] >= log.complete_from_s + BEGIN_S][::every][-most:]
     asked = forecaster.ask(rows, lambda done: said(done, len(rows)))
     quantiles = fc.Answers(forecaster, rows, asked).quantiles(np.arange(len(rows)))
     wait = asked.wait()

@@ -224,6 +224,7 @@ class Forecaster:
         self.log, self.seed, self.windows = log, seed, tuple(windows)
         self.partition, self.gpus = partition, gpus
         self._days: dict[int, tuple[tuple[Pool, ...], float]] = {}
+        self._asked: dict[int, tuple[float, float]] = {}
         self._rows: dict[tuple[tuple[tuple[str, int], ...], int], I64] = {}
 
     def _day(self, at_s: float) -> tuple[tuple[Pool, ...], float]:
@@ -314,9 +315,11 @@ class Forecaster:
         log = self.log
         middle, spread = np.empty(len(rows)), np.empty(len(rows))
         for k, row in enumerate(rows.tolist()):
-            situation = self.situation(self.question_of(row), row)
-            draws = situation.draw(self.rng(situation.question), PAST_DRAWS)
-            middle[k], spread[k] = middle_and_spread(scale(situation.waits_s(draws)))
+            if row not in self._asked:
+                situation = self.situation(self.question_of(row), row)
+                draws = situation.draw(self.rng(situation.question), PAST_DRAWS)
+                self._asked[row] = middle_and_spread(scale(situation.waits_s(draws)))
+            middle[k], spread[k] = self._asked[row]
             said(k + 1)
         return Asked(log.submit_s[rows], log.start_s[rows], middle, spread)
 
