@@ -91,10 +91,16 @@ def run(
     with tempfile.NamedTemporaryFile("w", suffix=".conf") as conf:
         conf.write(CONF.format(scheduler=scheduler, nodes=len(machine.gpus), partitions=partitions))
         conf.flush()
-        phase = {"LOCKSTEP_PHASE_MS": str(round(phase_s * 1000)), "PORT": str(free_port())}
-        environment = os.environ | {"TZ": "UTC"} | phase
-        command = [str(tool / "run.sh"), str(folder), conf.name, str(trace)]
-        subprocess.run(command, env=environment, check=False, capture_output=True, timeout=400)
+        return launch(tool, Path(conf.name), trace, folder, LOCKSTEP_PHASE_MS=str(round(phase_s * 1000)))
+
+
+def launch(tool: Path, conf: Path, trace: Path, folder: Path, **environment: str) -> Path:
+    """Run the daemon. conf: the tail of its configuration; environment: of the tool (`lockstep/lockstep.c`)."""
+    command = [str(tool / "run.sh"), str(folder), str(conf), str(trace)]
+    given = os.environ | {"TZ": "UTC", "PORT": str(free_port())} | environment
+    subprocess.run(
+        command, env=given, check=False, capture_output=True, timeout=400 + int(given.get("LIMIT", 0))
+    )
     if not (folder / "out.tsv").exists():
         log = folder / "slurmctld.log"
         last = log.read_text().splitlines()[-1] if log.exists() else "no log"

@@ -9,6 +9,7 @@ import pytest
 from validation.slurm import workloads
 from validation.slurm.daemon import build, why_not
 from validation.slurm.differences import judge
+from validation.slurm.sites import beside, drawn
 
 REASON = why_not()
 pytestmark = pytest.mark.skipif(REASON is not None, reason=REASON or "")
@@ -50,3 +51,13 @@ def test_partitions(kind: str, tool: Path, tmp_path: Path) -> None:
     assert given.cycles > 50
     assert given.f1 > 0.95, given.first
     assert likeness.mean_wait_off <= 0.07
+
+
+def test_a_whole_site(tool: Path, tmp_path: Path) -> None:
+    """Its files are answered, every job that the daemon started has a wait, and an added node shortens waits in both."""
+    site = drawn(4, 250, 3)
+    found = beside(tool, site, tmp_path / "site")
+    assert found.row.scored > 100
+    assert found.tops_right >= len(found.row.tops) - 1
+    if abs(found.node_s) > 0.05 * found.row.truth_s and found.node_said_s is not None:
+        assert found.node_s * found.node_said_s[0] > 0

@@ -21,6 +21,7 @@ from pathlib import Path
 
 import forerun
 from forerun.core.errors import ForerunError
+from forerun.core.result.run import Result
 
 from .export import write
 from .past import NAMES
@@ -92,7 +93,7 @@ def ask(site: Site, folder: Path, *, policy: str = "easy", files: Sequence[str] 
     without, left = dict[str, str](), list(files)
     while True:
         try:
-            jobs = forerun.simulate(forerun.load(scenario(site, folder, policy, left))).tables["jobs"]
+            result = forerun.simulate(forerun.load(scenario(site, folder, policy, left)))
         except ForerunError as error:
             if "maintenance" not in str(error) or "res.txt" not in left:
                 raise
@@ -100,13 +101,19 @@ def ask(site: Site, folder: Path, *, policy: str = "easy", files: Sequence[str] 
             without["res.txt"] = str(error)
             continue
         break
+    return answered(result, without)
+
+
+def answered(result: Result, without: Mapping[str, str] | None = None) -> Answer:
+    """What a run says. without: files that were refused."""
+    jobs = result.tables["jobs"]
     names = [str(name) for name in jobs["job"]]
     causes = tuple(_CAUSE.values())
     waited = {cause: jobs[f"wait_{cause}_s"] for cause in causes}
     return Answer(
         dict(zip(names, (jobs["first_start_s"] - jobs["submit_s"]).tolist(), strict=True)),
         {name: {cause: float(waited[cause][at]) for cause in causes} for at, name in enumerate(names)},
-        without,
+        without or {},
     )
 
 

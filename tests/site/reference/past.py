@@ -14,7 +14,7 @@ from forerun.cluster.summary.causes import CAUSES, Causes, Decided, Waiting, cau
 from forerun.cluster.summary.spans import Stretches
 
 from .scheduler import CAUSES as TESTED
-from .scheduler import Attempt, World
+from .scheduler import Attempt, Reference, World
 
 #: the product's causes by what the reference calls them
 NAMES = dict(zip(TESTED, CAUSES, strict=True))
@@ -137,3 +137,47 @@ def past_of(world: World, attempts: Sequence[Attempt]) -> Past:
     setting = Setting(jobs, cluster, None, 60, maintenance=away, limits=limits)
     begin = np.concatenate(([0], np.cumsum(lengths))).astype(np.int64)
     return Past(setting, had, waiting, (begin, flat[:, 0], flat[:, 1]))
+
+
+class Played(Reference):
+    """A schedule that somebody else made, with why everybody waited. Who fits and does not start waits for the order.
+
+    Parameters
+    ----------
+    world : in which it was made.
+    made : its attempts, with when they were eligible, started and ended, and where.
+    """
+
+    def __init__(self, world: World, made: Sequence[Attempt]) -> None:
+        super().__init__(world)
+        self.made = made
+
+    def run(self) -> list[Attempt]:
+        """The attempts, in their order."""
+        made = sorted(self.made, key=lambda one: one.submit_s)
+        times = {at_s for one in made for at_s in (one.submit_s, one.eligible_s, one.start_s, one.end_s)}
+        times |= {at_s for one in self.world.maintenance for at_s in (one.known_s, one.from_s, one.to_s)}
+        times |= {at_s for one in self.world.failures for at_s in (one.from_s, one.to_s)}
+        arrived = 0
+        self.now_s = made[0].submit_s if made else 0
+        for now_s in sorted(at_s for at_s in times if at_s is not None and at_s >= self.now_s):
+            self._pass_time(now_s)
+            for one in [one for one in self.running if one.end_s == now_s]:
+                self.running.remove(one)
+                self._count(one, -1)
+            self.down = {one.node for one in self.world.failures if one.from_s <= now_s < one.to_s}
+            while arrived < len(made) and made[arrived].submit_s <= now_s:
+                self._submit(made[arrived])
+                arrived += 1
+            for one in [one for one in self.waiting if now_s in (one.start_s, one.end_s)]:
+                self.waiting.remove(one)
+                if one.start_s == now_s and one.end_s != now_s:
+                    self.running.append(one)
+                    self._count(one, 1)
+            early = {
+                id(one): "not eligible"
+                for one in self.waiting
+                if one.eligible_s is None or now_s < one.eligible_s
+            }
+            self._explain(early, self._book())
+        return self.attempts
