@@ -315,7 +315,8 @@ def test_files_of_another_cluster_are_named_and_set_aside(tmp_path: Path) -> Non
 
 def test_copies_keep_lines_and_lose_names_and_free_text(tmp_path: Path) -> None:
     texts = {
-        "slurm.conf": "# by zed\nClusterName=a\nAccountingStoragePass=secret\nNodeName=n[1-2] \\\n  Gres=gpu:4  # zed's\n"
+        "slurm.conf": "# by zed\nClusterName=a\nAccountingStoragePass=secret\nAccountingStorageType=a/none\n"
+        "NodeName=n[1-2] \\\n  Gres=gpu:4  # zed's\n"
         "PartitionName=gpu Nodes=ALL AllowAccounts=lab,root AllowGroups=zeds\n",
         "nodes.txt": "NodeName=n1 Arch=x\n   CPUTot=8 Reason=zed broke it [zed@2025-01-01]\n   Gres=gpu:4\n",
         "res.txt": "ReservationName=zed_7 Flags=MAINT\n   Users=zed,-root Accounts=lab Comment=for zed\n",
@@ -332,6 +333,7 @@ def test_copies_keep_lines_and_lose_names_and_free_text(tmp_path: Path) -> None:
     conf, res, assoc = (
         copy_of(recognised(tmp_path / name), of) for name in ("slurm.conf", "res.txt", "assoc.txt")
     )
+    assert "AccountingStorageType=a/none" in conf  # without slurmdbd some weights weigh nothing
     assert "Gres=gpu:4" in conf and f"AllowAccounts={account},root" in conf
     assert f"ReservationName={user}_7 " in res and f"Users={user},-root" in res
     assert assoc.splitlines()[-1] == f"a| {account}|{user}|1"

@@ -32,7 +32,7 @@ _FREE: Final = frozenset({
 #: what a configuration says that is read; the rest, passwords and paths among it, stays where it is
 _CONF: Final = re.compile(
     r"(?i)\s*(?:NodeName|PartitionName|NodeSet|ClusterName|Scheduler|Priority|Preempt|FairShare|SelectType|"
-    r"EnforcePartLimits|MaxArraySize|OverTimeLimit|KillWait|AccountingStorageTRES|AccountingStorageEnforce|GresTypes)\w*\s*="
+    r"EnforcePartLimits|MaxArraySize|OverTimeLimit|KillWait|AccountingStorage(?:Type|TRES|Enforce)|DefMem|GresTypes)\w*\s*="
     r"|\s*Include\s"
 )
 _COMMENT: Final = re.compile(r"(?<!\\)#.*")
