@@ -83,7 +83,8 @@ def _limits(base: Outcome) -> Iterator[Change]:
     limits = base.inputs.setting.limits
     if limits is None or limits.queues is not None:
         return
-    jobs = Counter(_PER.sub("", limits.names[at]) for of in limits.groups_of for job in of for at in job)
+    names = [_PER.sub("", limits.names[at]) for of in limits.groups_of for job in of for at in job]
+    jobs = Counter(name for name in names if not name.startswith("array "))  # a user's own wish
     partitions = {f"partition {name}" for name in base.inputs.setting.cluster.partitions}
     for name, _ in sorted(jobs.items(), key=lambda one: (-one[1], one[0])):
         if name not in partitions and not name.startswith("limits["):
@@ -123,8 +124,6 @@ def _backfill(base: Outcome) -> Iterator[Change]:
             yield Change(f"bf_max_job_test={most}, the longest queue", {"policy.bf_max_job_test": most})
         if policy.bf_interval_s > 30:
             yield Change("bf_interval=30", {"policy.bf_interval_s": 30.0})
-    plain = {"name": "slurm-builtin", "order": to_data(base.inputs.scenario.policy)["order"]}
-    yield Change("no backfilling (sched/builtin)", {"policy": plain})
 
 
 def _weights(base: Outcome) -> Iterator[Change]:

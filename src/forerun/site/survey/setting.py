@@ -168,15 +168,27 @@ def _written(
         "placement": placement,
         "policy": policy,
     }
-    text = yaml.safe_dump(scenario, sort_keys=False, allow_unicode=True, width=100)
-    about = f"# The site as its files have it. Change it and run it: forerun simulate {SCENARIO}\n"
-    (folder / SCENARIO).write_text(WRITTEN + about + text, encoding="utf-8")
+    _write_scenario(folder, scenario)
     others = {
         one.path: replace(one, unused=one.unused or _why_not(one, log))
         for one in files
         if one.path not in done
     }
     return Setting(tuple((done | others)[one.path] for one in files), tuple(notes), how)
+
+
+def _write_scenario(folder: Path, scenario: Mapping[str, Any]) -> None:
+    text = yaml.safe_dump(scenario, sort_keys=False, allow_unicode=True, width=100)
+    about = f"# The site as its files have it. Change it and run it: forerun simulate {SCENARIO}\n"
+    (folder / SCENARIO).write_text(WRITTEN + about + text, encoding="utf-8")
+
+
+def with_policy(setting: Setting, folder: Path, name: str, how: str) -> Setting:
+    """The setting with another policy in its scenario, in the same order. how: it is known, in words."""
+    scenario = yaml.safe_load((folder / SCENARIO).read_text(encoding="utf-8"))
+    scenario["policy"]["name"] = name
+    _write_scenario(folder, scenario)
+    return replace(setting, policy=how)
 
 
 def _main(confs: Sequence[SiteFile]) -> SiteFile | None:
