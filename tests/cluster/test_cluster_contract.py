@@ -221,3 +221,19 @@ def test_waking_for_nothing_ends_with_a_word(tmp_path: Path) -> None:
 
     with pytest.raises(PolicyError, match="decided 1000 times within a second in which no job came or ended"):
         forerun.simulate(loads(SCENARIO, base=tmp_path), policy=made_by(dozes))
+
+
+def test_a_wake_up_is_kept_where_gpus_are_of_several_types(tmp_path: Path) -> None:
+    (tmp_path / "jobs.csv").write_text(JOBS)
+
+    def late(view: View, memory: dict[str, Any]) -> Allocation:
+        if "seen" not in memory:
+            memory["seen"] = True
+            return Allocation(np.zeros(view.count, np.int64), wake_s=view.now_s + 1.0)
+        return view.take(np.arange(view.count))
+
+    nodes = "[{name: a, count: 1, gpus: 4, gpu_type: a100}, {name: b, count: 1, gpus: 4, gpu_type: v100}]"
+    scenario = loads(SCENARIO, [f"machines.nodes={nodes}"], base=tmp_path)
+    result = forerun.simulate(scenario, policy=made_by(late))
+    jobs = result.tables["jobs"]
+    assert jobs["first_start_s"].min() == jobs["submit_s"].min() + 1.0

@@ -412,7 +412,7 @@ class AllocatorRules(ObservingRules[float]):
         gpus = gpus.astype(np.int64)
         free_choice = answer.gpu_type is None and not answer.nodes and not answer.seats
         if free_choice and len(self.types) > 1 and 0 <= gpus.min() <= gpus.sum() <= view.total:
-            answer = self._on_some_type(gpus)
+            answer = self._on_some_type(answer, gpus)
             gpus = answer.gpus
         types = view.gpu_type.copy() if answer.gpu_type is None else np.asarray(answer.gpu_type, np.int64)
         rows = view.job
@@ -611,12 +611,13 @@ class AllocatorRules(ObservingRules[float]):
             raise self._wrong(at, f"was given nodes {', '.join(map(str, by_node))}, of several GPU types")
         return by_node
 
-    def _on_some_type(self, gpus: I64) -> Allocation:
+    def _on_some_type(self, answer: Allocation, gpus: I64) -> Allocation:
         """The same with a GPU type for each job, where the policy names none: those that run keep theirs first.
 
         A job that needs more than the free GPUs of any single type keeps waiting.
         """
-        return self.view.on_types(np.argsort(self.view.held == 0, kind="stable"), gpus)
+        some = self.view.on_types(np.argsort(self.view.held == 0, kind="stable"), gpus)
+        return replace(answer, gpus=some.gpus, gpu_type=some.gpu_type, nodes=some.nodes, seats=some.seats)
 
     def _beyond_quota(self, gpus: I64) -> BOOL:
         """Which jobs a hard quota keeps from what the policy gives them: those that run go first, then by submission."""
