@@ -61,7 +61,7 @@ def run_document(path: Path, folder: Path) -> None:
     Lines that a console block shows below a command must be lines that it prints. DOMAIN.yaml is there from the start (the
     domain's demonstration, as the documents ask the reader to copy it), and so are scenarios among the examples.
     """
-    for example in ("failures", "slurm"):
+    for example in ("failures", "site", "slurm"):
         shutil.copytree(ROOT / "examples" / example, folder / "examples" / example)
     for demo in demos():
         (folder / f"{demo.domain}.yaml").write_text(demo.scenario.read_text())

@@ -132,7 +132,8 @@ def _weights(base: Outcome) -> Iterator[Change]:
     order = policy.order if isinstance(policy, BackfillPolicy) else None
     if not isinstance(order, Multifactor):
         return
-    weights = {name: value for name, value in to_data(order.weights).items() if value}
+    nothing = {"qos"} if not order.qos else set()  # no QOS has a priority that is weighed
+    weights = {name: value for name, value in to_data(order.weights).items() if value and name not in nothing}
     for name in sorted(weights, key=lambda one: (one == "age", one != "fairshare", -weights[one])):
         rest = {other: value for other, value in weights.items() if other != name}
         if rest:
