@@ -4,8 +4,7 @@
 these. As many jobs are submitted at once as are to wait, and one more a second after each start, so that the queue stays
 as long as it is; where that would be is found by a first run, which is not timed. Processor time of the run that follows,
 kernels compiled, in one process. Exit code 1 where a bar is missed: 200,000 jobs a second of processor time at a queue of
-20, 100,000 jobs in 3 s at a queue of 800, and 10,000 jobs in 1 s where each of twenty users may run six at once, which the
-policies see to through a view.
+20, 100,000 jobs in 3 s at a queue of 800, and 10,000 jobs in 1 s where each of twenty users may run six at once.
 """
 
 from __future__ import annotations
@@ -21,9 +20,9 @@ from typing import Any, Final
 import numpy as np
 
 from forerun.cluster.engine.allocator import Terms
-from forerun.cluster.engine.backfill import build_backfill
-from forerun.cluster.engine.kernels import backfill as bk
-from forerun.cluster.engine.kernels import priority as qk
+from forerun.cluster.engine.kernels import node_queue as nq
+from forerun.cluster.engine.kernels import queue_state as qs
+from forerun.cluster.engine.node_queue import NodeQueueRules
 from forerun.cluster.engine.record import Record
 from forerun.cluster.engine.run import rules_for, run_rules
 from forerun.cluster.inputs.arrays import Cluster, Jobs
@@ -58,17 +57,18 @@ def drawn(count: int) -> Setting:
 def steady(made: Setting, policy: BackfillPolicy, waiting: int) -> Setting:
     """The same jobs, submitted so that as many wait at any time."""
     count = len(made.jobs)
-    queue = build_backfill(made, 1 << 12)
-    queue.submit[waiting:] = np.inf
+    rules = NodeQueueRules(made, Record(made), policy.terms(), policy.order)
+    queue, terms = rules.queue, rules.terms
+    queue.submit[waiting:] = queue.ranks.since[waiting:] = np.inf
     submitted, now_s = waiting, 0.0
-    given = (policy.order.number, policy.keeps_promises, policy.promises, count, np.inf, policy.grace_s)
-    while (now_s := bk.advance(queue, *given, math.nextafter(now_s, math.inf))) < math.inf:
-        started = int(queue.meta[qk.ARRIVED] - queue.meta[qk.WAITING])
+    while (now_s := nq.advance(queue, terms, math.nextafter(now_s, math.inf))) < math.inf:
+        started = int(queue.meta[qs.ARRIVED] - queue.meta[qs.WAITING])
         if (due := min(count, started + waiting)) > submitted:
-            queue.submit[submitted:due] = np.floor(queue.event_time[queue.meta[qk.EVENTS] - 1]) + 1
+            queue.submit[submitted:due] = np.floor(queue.event_time[queue.meta[qs.EVENTS] - 1]) + 1
+            queue.ranks.since[submitted:due] = queue.submit[submitted:due]
             now_s = min(now_s, queue.submit[due - 1])
             submitted = due
-        queue.meta[qk.EVENTS] = queue.meta[qk.LOGGED] = 0
+        queue.meta[qs.EVENTS] = queue.meta[qs.LOGGED] = queue.meta[qs.SEATED] = 0
     return replace(made, jobs=replace(made.jobs, submit_s=queue.submit.astype(np.int64)))
 
 

@@ -7,7 +7,7 @@ announced maintenance, promises. A job's start is looked for at every instant at
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -83,13 +83,13 @@ class Reference:
             return [gpus // said + 1] * (gpus % said) + [gpus // said] * (said - gpus % said)
         return [largest] * (gpus // largest) + [gpus % largest] * (gpus % largest > 0)
 
-    def place(self, job: int, table: Table, from_s: float, gpu_type: int) -> OnNodes:
-        """Nodes of a type for a job from an instant on; empty: none."""
+    def place(self, job: int, table: Table, from_s: float, types: Sequence[int]) -> OnNodes:
+        """Nodes of some types for a job from an instant on; empty: none."""
         whole = self.reach.each[job] == WHOLE_NODE
         mine = [
             node
             for node in np.flatnonzero(self.reach.nodes[self.reach.kind[job]]).tolist()
-            if self.types[node] == gpu_type
+            if self.types[node] in types
         ]
         if not mine:
             return ()
@@ -111,9 +111,11 @@ class Reference:
     def request_s(self, job: int) -> float:
         return max(float(self.jobs.requested_s[job]), 1.0)
 
-    def at(self, job: int, table: Table, at_s: float, types: Iterable[int]) -> Held | None:
-        for gpu_type in types:
-            if on := self.place(job, table, at_s, gpu_type):
+    def at(self, job: int, table: Table, at_s: float, types: Sequence[int]) -> Held | None:
+        """A job on nodes of all types at once, or of one where limits differ by type."""
+        by_type = self.made.limits is not None and self.made.limits.by_type
+        for some in [[one] for one in types] if by_type else [types]:
+            if on := self.place(job, table, at_s, some):
                 return Held(at_s, at_s + self.request_s(job), on)
         return None
 
@@ -151,9 +153,12 @@ class Reference:
         for window in self.made.maintenance:
             if window.announced_s <= now_s < window.to_s:
                 away = tuple((node, self.size[node]) for node in window.nodes)
-                table.held.append(Held(max(now_s, window.from_s), window.to_s, away))
+                until_s = math.inf if window.is_failure else window.to_s
+                table.held.append(Held(max(now_s, window.from_s), until_s, away))
         waiting = [
-            job for job in range(len(jobs)) if jobs.submit_s[job] <= now_s and self.start_s[job] == math.inf
+            job
+            for job in range(len(jobs))
+            if jobs.submit_s[job] <= now_s < jobs.leaves_s[job] and self.start_s[job] == math.inf
         ]
         waiting.sort(key=lambda job: self.order(job, now_s))
         before, self.promised = self.promised, {}
@@ -202,6 +207,7 @@ class Reference:
         """Decide at every arrival, end, mark of maintenance and promised start until all have started, or none will."""
         now_s = -math.inf
         marks = [at_s for one in self.made.maintenance for at_s in (one.announced_s, one.from_s, one.to_s)]
+        marks += self.jobs.leaves_s[self.jobs.censored].tolist()
         while math.inf in self.start_s:
             coming = [*self.jobs.submit_s.tolist(), *self.end_s, *marks]
             coming += [one.from_s for one in self.promised.values()]

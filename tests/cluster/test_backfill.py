@@ -14,9 +14,9 @@ import pytest
 import forerun
 from forerun.cluster.domain import DOMAIN
 from forerun.cluster.engine.allocator import AllocatorRules, Terms
-from forerun.cluster.engine.backfill import BackfillRules, build_backfill
-from forerun.cluster.engine.kernels import backfill as bk
-from forerun.cluster.engine.kernels import priority as qk
+from forerun.cluster.engine.kernels import node_queue as nq
+from forerun.cluster.engine.kernels import queue_state as qs
+from forerun.cluster.engine.node_queue import NodeQueueRules
 from forerun.cluster.engine.record import Record
 from forerun.cluster.engine.run import rules_for, run_rules
 from forerun.cluster.explain import ClusterExplainer
@@ -59,10 +59,14 @@ def setting(submit: Any, gpus: Any, work: Any, request: Any, total: int) -> Sett
     return Setting(Jobs.of(submit, gpus, work, requested_s=request), Cluster.uniform(1, 1, total), None, 60)
 
 
+def rules_of(made: Setting, policy: BackfillPolicy) -> NodeQueueRules:
+    return NodeQueueRules(made, Record(made), policy.terms(), policy.order)
+
+
 def compiled(made: Setting, policy: BackfillPolicy) -> Record:
-    record = Record(made)
-    run_rules(BackfillRules(made, record, policy))
-    return record
+    rules = rules_of(made, policy)
+    run_rules(rules)
+    return rules.record
 
 
 def through_a_view(made: Setting, policy: BackfillPolicy) -> Record:
@@ -122,10 +126,11 @@ def test_a_job_that_outlives_its_request_is_believed_to_last_a_grace_longer() ->
 def test_promises_move_forward_in_the_order_of_the_queue() -> None:
     """0 ends at 50 instead of 100: 1 moves from 100 to 50, 2 with it; 3, which came last, may not pass 2."""
     made = setting([0, 1, 2, 3], [4, 4, 4, 4], [50, 10, 10, 10], [100, 20, 20, 20], 4)
-    queue = build_backfill(made, 1 << 10)
-    bk.advance(queue, 0, True, 0, 99, np.inf, 60.0, 4.0)
-    assert queue.promise.tolist()[1:] == [100, 120, 140]
-    bk.advance(queue, 0, True, 0, 99, np.inf, 60.0, np.inf)
+    rules = rules_of(made, Conservative())
+    queue = rules.queue
+    nq.advance(queue, rules.terms, 4.0)
+    assert queue.promises.at.tolist()[1:] == [100, 120, 140]
+    nq.advance(queue, rules.terms, np.inf)
     assert queue.first_start.tolist() == [0, 50, 60, 70]
     assert queue.first_promise.tolist()[1:] == [100, 120, 140]
 
@@ -178,10 +183,11 @@ def test_how_many_jobs_may_move_forward_in_a_pass() -> None:
     """0 ends at 50 instead of 100, and 1 moves to 50. 2 moves to 70, the believed end of 1, only where two may move."""
     made = setting([0, 1, 2, 3], [4, 4, 4, 4], [50, 30, 10, 10], [100, 20, 70, 20], 4)
     for policy, promised in ((Conservative(), [70, 140]), (Conservative(examined=1), [120, 190])):
-        queue = build_backfill(made, 1 << 10)
-        bk.advance(queue, 0, True, 0, policy.examined or 99, np.inf, 60.0, 51.0)
-        assert queue.promise[2:].tolist() == promised
-        bk.advance(queue, 0, True, 0, policy.examined or 99, np.inf, 60.0, np.inf)
+        rules = rules_of(made, policy)
+        queue = rules.queue
+        nq.advance(queue, rules.terms, 51.0)
+        assert queue.promises.at[2:].tolist() == promised
+        nq.advance(queue, rules.terms, np.inf)
         assert queue.first_start.tolist() == [0, 50, 80, 90]
 
 
@@ -357,23 +363,16 @@ def test_a_run_cut_anywhere_is_the_same_run() -> None:
     rng = np.random.default_rng(5)
     for policy in VARIANTS:
         made = drawn(rng)
-        whole, pieces = build_backfill(made, 1 << 12), build_backfill(made, 1 << 12)
-        given = (
-            policy.order.number,
-            policy.keeps_promises,
-            policy.promises,
-            policy.examined or 99,
-            policy.window_s or np.inf,
-            policy.grace_s,
-        )
-        bk.advance(whole, *given, np.inf)
+        one, other = rules_of(made, policy), rules_of(made, policy)
+        whole, pieces = one.queue, other.queue
+        nq.advance(whole, one.terms, np.inf)
         for cut in np.sort(rng.uniform(0, 800, 40)).tolist():
-            bk.advance(pieces, *given, cut)
-        bk.advance(pieces, *given, np.inf)
+            nq.advance(pieces, one.terms, cut)
+        nq.advance(pieces, one.terms, np.inf)
         assert whole.first_start.tolist() == pieces.first_start.tolist()
         assert (
-            whole.event_time[: whole.meta[qk.EVENTS]].tolist()
-            == pieces.event_time[: pieces.meta[qk.EVENTS]].tolist()
+            whole.event_time[: whole.meta[qs.EVENTS]].tolist()
+            == pieces.event_time[: pieces.meta[qs.EVENTS]].tolist()
         )
 
 
@@ -411,8 +410,9 @@ def test_kept_promises_are_never_broken(order: Order) -> None:
     rng = np.random.default_rng(7)
     for _ in range(draws := cases(100)):
         made = drawn(rng, late=False)
-        queue = build_backfill(made, 1 << 12)
-        bk.advance(queue, order.number, True, 0, 99, np.inf, policy.grace_s, np.inf)
+        rules = rules_of(made, policy)
+        queue = rules.queue
+        nq.advance(queue, rules.terms, np.inf)
         assert (queue.first_start <= queue.first_promise).all()
         moved += int((queue.first_start < queue.first_promise).sum())
     assert moved > draws, "early ends do move promises"
@@ -426,16 +426,15 @@ def test_the_first_in_the_queue_starts_by_its_shadow_time() -> None:
     for _ in range(draws := cases(100)):
         made = drawn(rng, late=False)
         jobs, total = made.jobs, made.cluster.gpus
-        queue, now = build_backfill(made, 1 << 12), 0.0
+        rules = rules_of(made, Easy())
+        queue, now = rules.queue, 0.0
         due: dict[int, float] = {}
-        while (
-            now := bk.advance(queue, 0, False, 1, 99, np.inf, 60.0, math.nextafter(now, math.inf))
-        ) < math.inf:
+        while (now := nq.advance(queue, rules.terms, math.nextafter(now, math.inf))) < math.inf:
             running = np.flatnonzero((queue.first_start >= 0) & (queue.end < 0))
-            if not queue.meta[qk.WAITING]:
+            if not queue.meta[qs.WAITING]:
                 due = {}
                 continue
-            head = int(queue.queue[0])
+            head = int(queue.waiting[0])
             free, shadow_s = total - int(jobs.gpus[running].sum()), 0.0
             for job in sorted(
                 running.tolist(), key=lambda job: queue.first_start[job] + jobs.requested_s[job]
@@ -551,7 +550,7 @@ def test_an_order_of_ones_own_decides_through_a_view() -> None:
     assert isinstance(rules, AllocatorRules)
     run_rules(rules)
     assert record.first_start_s.tolist() == [0, 15, 15, 10]
-    assert isinstance(rules_for(Easy(), made, Record(made), Terms(), 0), BackfillRules)
+    assert isinstance(rules_for(Easy(), made, Record(made), Terms(), 0), NodeQueueRules)
     assert orders().names() == ("fcfs", "multifactor", "sjf", "wfp3")
 
 

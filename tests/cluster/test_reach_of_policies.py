@@ -105,9 +105,7 @@ def check(made: Setting, policy: Policy, record: Record) -> None:
     for row, _, on in starts:
         there = np.flatnonzero(on)
         assert reach.nodes[reach.kind[row], there].all(), f"job {row} on {there}"
-        assert len(set(types[there])) == 1 or isinstance(policy, SlurmBackfill), (
-            "which does not ask for types"
-        )
+        assert len(set(types[there])) == 1 or isinstance(policy, BackfillPolicy), "which asks for no type"
         if reach.said[row]:
             assert len(there) == reach.said[row]
         whole = reach.each[row] == WHOLE_NODE

@@ -12,9 +12,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from forerun.cluster.engine.backfill import build_queue
-from forerun.cluster.engine.kernels import backfill as bk
-from forerun.cluster.engine.kernels import priority as qk
+from forerun.cluster.engine.kernels import queue_state as qs
 from forerun.cluster.explain.ahead import total_ahead
 from forerun.cluster.policies.backfilling.base import BackfillPolicy
 from forerun.core.cli.main import run
@@ -24,6 +22,7 @@ from forerun.site.history import History, read_history
 from forerun.site.machine import Outage, Pool, System
 from forerun.site.replay.explain import explain_job
 from forerun.site.replay.play import CANDIDATES, policy_name, replayed
+from forerun.site.replay.queues import Queue
 from forerun.site.replay.replay import Replay, replay_log
 from forerun.site.replay.story import QUEUED, JobStory
 
@@ -46,18 +45,11 @@ def by_the_engine(case: Case, policy: BackfillPolicy, windows: tuple[Outage, ...
     windows: of the machine, on the log's clock. Asks of each waiting job in turn, as slowly as it gets.
     """
     pool, count = case.pool, len(case)
-    extra_s = pool.launch_s + pool.turnover_s
     ready_s = np.maximum(case.submit_s, case.eligible_s)
     order = np.argsort(ready_s, kind="stable")
-    queue = build_queue(
-        ready_s[order], case.gpus[order], (case.end_s - case.start_s + extra_s)[order],
-        (case.request_s + extra_s)[order], pool.gpus, case.windows, 1 << 10, at_once=count,
-    )  # fmt: skip
-    allowed = np.full(case.users, pool.running_per_user or 1 << 40)
-    queue = queue._replace(
-        since=case.submit_s[order], user=case.user[order], allowed=allowed, event_time=queue.event_time[:2]
-    )
-    rules = (policy.order.number, policy.keeps_promises, policy.promises, count, math.inf, policy.grace_s)
+    playing = Queue(case, policy, order, ready_s, case.submit_s)
+    queue = playing.rules.queue = playing.queue._replace(event_time=playing.queue.event_time[:2])
+    user, most = case.user[order], pool.running_per_user or count + 1
     found: list[dict[str, float]] = [{} for _ in range(count)]
 
     def note(job: int, cause: str, seconds: float) -> None:
@@ -66,30 +58,30 @@ def by_the_engine(case: Case, policy: BackfillPolicy, windows: tuple[Outage, ...
             mine[cause] = mine.get(cause, 0.0) + seconds
 
     def cause(job: int, now: float) -> str:
-        need, ends_s = int(queue.gpus[job]), now + queue.request[job]
+        need, ends_s = int(queue.gpus[job]), now + queue.nodes.request[job]
+        runs = (queue.first_start >= 0) & (queue.end < 0)
         near = [one for one in windows if one.announced_s <= now < one.to_s and one.from_s < ends_s]
         away = sum(one.of(pool) for one in near)
         if pool.gpus - away < need:
             return "maintenance"
-        if queue.allowed[queue.user[job]] <= 0:
+        if user[job] and np.count_nonzero(runs & (user == user[job])) >= most:
             return "limit"
-        return "nodes_in_use" if int(queue.meta[qk.FREE]) - away < need else "free"
+        return "nodes_in_use" if int(queue.nodes.free[0]) - away < need else "free"
 
     last: dict[int, str] = {}
     while True:
-        came = int(queue.meta[qk.ARRIVED])
-        queue.meta[qk.LOGGED] = queue.meta[qk.EVENTS] = 0
-        next_s = bk.advance(queue, *rules, np.inf)
-        if not queue.meta[qk.EVENTS]:
+        came = int(queue.meta[qs.ARRIVED])
+        next_s = playing.play(np.inf)
+        if not queue.meta[qs.EVENTS]:
             break
         now = float(queue.event_time[0])
-        waiting = sorted(queue.queue[: queue.meta[qk.WAITING]].tolist())
+        waiting = sorted(queue.waiting[: queue.meta[qs.WAITING]].tolist())
         known = [at for one in windows for at in (one.announced_s, one.from_s, one.to_s)]
         # where a promised start passes without one nothing has changed
-        changed = came < queue.meta[qk.ARRIVED] or queue.meta[qk.LOGGED] > 0
+        changed = came < queue.meta[qs.ARRIVED] or queue.meta[qs.LOGGED] > 0
         for job in waiting:
             # an outage also comes near between two decisions
-            marks = [*known, *(one.from_s - queue.request[job] for one in windows)]
+            marks = [*known, *(one.from_s - queue.nodes.request[job] for one in windows)]
             inner = sorted({at for at in marks if now < at < next_s})
             for from_s, to_s in zip([now, *inner], [*inner, next_s], strict=True):
                 if changed or from_s in marks:

@@ -12,10 +12,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from forerun.cluster.engine.backfill import build_backfill
-from forerun.cluster.engine.kernels import backfill as bk
+from forerun.cluster.engine.kernels import node_queue as nq
+from forerun.cluster.engine.kernels import queue_state as qs
+from forerun.cluster.engine.node_queue import NodeQueueRules
+from forerun.cluster.engine.record import Record
 from forerun.cluster.inputs.arrays import Cluster, Jobs
 from forerun.cluster.inputs.setting import Setting, Window
+from forerun.cluster.policies.orders.fcfs import Fcfs
 from forerun.core.cli.main import run
 from forerun.site.history import History, Names, read_history
 from forerun.site.inference import KnownAt
@@ -26,7 +29,7 @@ from forerun.site.wait_time import reference
 from forerun.site.wait_time.answer import StartForecast, answer
 from forerun.site.wait_time.backtest import block_interval, pinball
 from forerun.site.wait_time.classes import class_of
-from forerun.site.wait_time.situation import GRACE_S, HORIZON_S, Question, Situation
+from forerun.site.wait_time.situation import HORIZON_S, TERMS, Question, Situation
 
 from ..conftest import cases
 
@@ -74,9 +77,9 @@ def easy(
     made = Setting(
         Jobs.of(submit_s, need, work_s, requested_s=request_s), Cluster.uniform(1, 1, nodes), None, 60
     )
-    queue = build_backfill(made, 1 << 12)
-    bk.advance(queue, order, False, 1, len(made.jobs), np.inf, GRACE_S, np.inf)
-    return queue.first_start
+    rules = NodeQueueRules(made, Record(made), TERMS._replace(order=order), Fcfs())
+    nq.advance(rules.queue, rules.terms, np.inf)
+    return rules.queue.first_start
 
 
 def busy_log(seed: int, jobs: int = 240, days: int = 10) -> History:
@@ -87,7 +90,7 @@ def busy_log(seed: int, jobs: int = 240, days: int = 10) -> History:
     request_s = rng.choice([1800, 7200, 20_000, 40_000, 90_000], jobs)
     work_s = np.maximum((request_s * rng.random(jobs) * 1.02).astype(np.int64), 1)
     need = rng.choice([1, 2, 4, 8, 16], jobs)
-    start_s = easy(submit_s, need, request_s, work_s, 16, bk.FCFS)
+    start_s = easy(submit_s, need, request_s, work_s, 16, qs.FIXED)
     return history(submit_s, start_s, start_s + work_s, need, request_s)
 
 
@@ -217,7 +220,7 @@ def test_levels_are_corrected_to_what_former_answers_reached() -> None:
 # -- the draws -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("order", [bk.FCFS, bk.WFP3])
+@pytest.mark.parametrize("order", [qs.FIXED, qs.WFP3])
 @pytest.mark.parametrize("seed", range(cases(5, 500)))
 def test_with_true_times_the_middle_of_a_run_goes_on_as_the_run_did(seed: int, order: int) -> None:
     """The last job of a whole run starts when it did if the run is taken up at its submission."""
@@ -243,8 +246,9 @@ def test_with_true_times_the_middle_of_a_run_goes_on_as_the_run_did(seed: int, o
         none.astype(np.float64),
     )
     found = np.zeros(1)
-    arrays, begun = situation._arrays(draws, ())
-    kernel.play_on(arrays, situation.queue, draws, begun, order, GRACE_S, at_s + HORIZON_S, found)
+    arrays, begun = situation.arrays(draws, ())
+    terms = TERMS._replace(order=order)
+    kernel.play_on(arrays, terms, situation.queue, draws, begun, at_s + HORIZON_S, found)
     assert found[0] == start_s[-1]
 
 

@@ -1,8 +1,8 @@
 """From a policy to its rules at work: the engine of the scenario's mode, and what can be one.
 
 rules: the protocol of what plays in a run, in a simulation or over real jobs. run, record: a run, and what it leaves.
-allocator, priority, backfill: policies that decide through a view. plan_ahead, promises: ElasticFlow, which plans the future
-of every job. online: a policy over real jobs. kernels: compiled loops. modes: the engines.
+allocator: policies that decide through a view. priority, node_queue: whole runs. plan_ahead, promises: ElasticFlow, which
+plans the future of every job. online: a policy over real jobs. kernels: compiled loops. modes: the engines.
 """
 
 from __future__ import annotations

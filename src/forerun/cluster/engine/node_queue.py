@@ -13,7 +13,8 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from forerun.cluster.engine.allocator import PLACEMENTS, require_places, work_on_request_s
+from forerun.cluster.engine.allocator import PLACEMENTS, require_places, require_room, work_on_request_s
+from forerun.cluster.engine.kernels import linked_profile as lp
 from forerun.cluster.engine.kernels import node_plan as npl
 from forerun.cluster.engine.kernels import node_profile as pf
 from forerun.cluster.engine.kernels import node_promises as pr
@@ -23,7 +24,7 @@ from forerun.cluster.engine.kernels import queue_state as qs
 from forerun.cluster.engine.kernels import slurm_rule
 from forerun.cluster.engine.priority import QueueRules
 from forerun.cluster.engine.record import Record
-from forerun.cluster.inputs.arrays import BOOL, F64, I64, JobLabels, Jobs
+from forerun.cluster.inputs.arrays import BOOL, F64, I64, Cluster, JobLabels, Jobs
 from forerun.cluster.inputs.limits import Limits
 from forerun.cluster.inputs.reach import WHOLE_NODE, Entries, Reach, beside_nodes, entries_of, reach_of
 from forerun.cluster.inputs.setting import Setting, Window
@@ -66,6 +67,12 @@ def one_entry(reach: Reach) -> Entries:
     return Entries(np.arange(len(reach.kind) + 1), reach, ())
 
 
+def anywhere(gpus: I64, of_types: I64) -> Entries:
+    """Entries of jobs whose GPUs may be anywhere: all GPUs of a type are a node. of_types: how many these are."""
+    one, everywhere = np.ones(len(gpus), np.int64), np.ones((1, len(of_types)), np.bool_)
+    return one_entry(Reach(everywhere, 0 * one, one, one, gpus.copy(), 0 * one, everywhere))
+
+
 @dataclass(frozen=True, slots=True)
 class _Classes:
     """Which nodes jobs may use, by the GPU types that they try one after another.
@@ -87,7 +94,7 @@ class _Classes:
 
     @classmethod
     def of(cls, reach: Reach, types: I64, tries: Sequence[Sequence[int]]) -> _Classes:
-        """The classes of a reach. types: of the nodes. tries: by job, the GPU types in their order; empty: any at once."""
+        """The classes of a reach. types: of the nodes. tries: by job, the GPU types in their order."""
         rows, other, type_of = list[BOOL](), list[int](), list[int]()
         known: dict[tuple[int, tuple[int, ...]], int] = {}
 
@@ -101,12 +108,7 @@ class _Classes:
                 known[kind, order] = len(rows) - 1
             return known[kind, order]
 
-        if len(tries):
-            asks = [chain(kind, tuple(order)) for kind, order in zip(reach.kind.tolist(), tries, strict=True)]
-        else:
-            everything = tuple(range(int(types.max(initial=0)) + 1))
-            first = {kind: chain(kind, everything) for kind in np.unique(reach.kind).tolist()}
-            asks = [first[kind] for kind in reach.kind.tolist()]
+        asks = [chain(kind, tuple(order)) for kind, order in zip(reach.kind.tolist(), tries, strict=True)]
         if not rows:
             rows, other, type_of = [np.ones(len(types), np.bool_)], [-1], [0]
         numbers = (np.array(column, np.int64) for column in (asks, other, type_of))
@@ -122,8 +124,9 @@ def blank_queue(
     terms: qs.Terms,
     *,
     capacity: int = 0,
+    at_once: int = 0,
     types: I64 | None = None,
-    tries: Sequence[Sequence[int]] = (),
+    tries: Sequence[Sequence[int]] | None = None,
     limits: Limits | None = None,
 ) -> qs.Queue:
     """A queue before its first arrival, in which nothing ranks jobs but their submission.
@@ -136,27 +139,30 @@ def blank_queue(
     windows : maintenance.
     terms : by which it is played.
     capacity : entries of the log, at least.
-    types : int64[nodes], the number of the GPU type of each node (default: all of one). Slurm's plans do not ask.
-    tries : by job, the GPU types in the order in which it tries them (default: by number).
+    at_once : how many jobs run at once, at most (default: as many as there are GPUs).
+    types : int64[nodes], the number of the GPU type of each node (default: all of one).
+    tries : by job, the GPU types that it tries one after another (default: nodes of all types may be one job's).
     limits : of the jobs, by row (default: none).
     """
     size, gpus, request_s = np.array(size), np.array(gpus), np.array(request_s)  # not read-only
     jobs, total, plans = len(gpus), int(size.sum()), terms.rule == qs.PLAN
-    types = np.zeros(len(size), np.int64) if types is None or plans else types
+    at_once = max(at_once, total)
+    types = np.zeros(len(size), np.int64) if types is None else types
     reach, begin = entries.reach.of(entries.first[:-1]), entries.first[:-1]
-    classes = _Classes.whole(entries.reach, begin) if plans else _Classes.of(reach, types, tries)
+    classes = _Classes.whole(entries.reach, begin) if tries is None else _Classes.of(reach, types, tries)
     per_node = size if terms.placement == pk.BUDDY else np.ones(len(size), np.int64)
     unit_first = np.concatenate(([0], np.cumsum(per_node))).astype(np.int64)
     units = np.ones(total, np.int64) if len(per_node) < unit_first[-1] else size
-    capacity = max(capacity, 4 * total + jobs + 256)
+    capacity = max(capacity, 4 * at_once + jobs + 256)
     windows = sorted(windows, key=lambda each: each.announced_s)
+    by_end = sorted(range(len(windows)), key=lambda at: windows[at].to_s)
     marks = {at_s for each in windows for at_s in (each.announced_s, each.to_s)}
     if not plans:
         marks |= {each.from_s for each in windows}
     taken = np.array([away(each, size, None if plans else types) for each in windows], np.int64).reshape(
         -1, len(size)
     )
-    free = _nodes(units, np.repeat(classes.nodes, per_node, axis=1), classes, reach, gpus, request_s)
+    free = _nodes(units, np.repeat(classes.nodes, per_node, axis=1), classes, reach, gpus, request_s, at_once)
     if plans:
         free = _with_plan(free, min(terms.tested, len(entries.reach.kind)) + len(windows))
     many, groups_of = _limits(limits, classes, jobs, promises=not plans and terms.rule != qs.IN_ORDER)
@@ -167,6 +173,8 @@ def blank_queue(
         submit=np.zeros(jobs),
         work=np.zeros(jobs),
         gpus=gpus,
+        leaves=np.full(jobs, np.inf),
+        leavers=np.zeros(0, np.int64),
         first_start=np.full(jobs, -1.0),
         end=np.full(jobs, -1.0),
         first_promise=np.full(jobs, -1.0),
@@ -178,6 +186,7 @@ def blank_queue(
         line=0 * entries.reach.line if everywhere else entries.reach.line,
         nodes=free,
         promises=_promises(terms, reach, classes, size, unit_first, groups_of, places, free, len(windows)),
+        linked=_linked(gpus, request_s, len(windows), at_once, total if terms.rule == qs.COUNTED else 0),
         limits=many,
         ranks=qs.Ranks(
             tier=np.zeros(several, np.int64),
@@ -190,8 +199,8 @@ def blank_queue(
             usage_s=np.zeros(1),
             priority=np.zeros(several),
         ),
-        ending=np.zeros(total + 1, np.int64),
-        end_key=np.zeros(total + 1),
+        ending=np.zeros(at_once + 1, np.int64),
+        end_key=np.zeros(at_once + 1),
         waiting=np.zeros(several + 1, np.int64),
         held_up=np.zeros(len(reach.lines), np.bool_),
         line_nodes=words_of(reach.lines),
@@ -199,8 +208,10 @@ def blank_queue(
         window_from=np.array([each.from_s for each in windows], np.float64),
         window_to=np.array([each.to_s for each in windows], np.float64),
         window_announced=np.array([each.announced_s for each in windows], np.float64),
+        window_until=np.array([math.inf if each.is_failure else each.to_s for each in windows], np.float64),
         window_nodes=words_of(taken > 0),
         window_gpus=_window_gpus(windows, taken, per_node, units, len(places)),
+        failures=np.array([at for at in by_end if windows[at].is_failure], np.int64),
         marks=np.array(sorted(marks), np.float64),
         clock=fresh_clock(),
         meta=np.zeros(qs.PLACES, np.int64),
@@ -215,9 +226,11 @@ def blank_queue(
     )
 
 
-def _nodes(size: I64, mine: BOOL, classes: _Classes, reach: Reach, gpus: I64, request_s: F64) -> npl.Nodes:
+def _nodes(
+    size: I64, mine: BOOL, classes: _Classes, reach: Reach, gpus: I64, request_s: F64, at_once: int
+) -> npl.Nodes:
     """The nodes, or units, before anything runs. mine: bool[classes, units], those of each class."""
-    jobs, total, pool = len(gpus), int(size.sum()), pools_of(mine)
+    jobs, pool = len(gpus), pools_of(mine)
     levels = words_of(size[None, :] >= np.arange(int(size.max()) + 3)[:, None])  # but one: none has so many
     levels[-1] = levels[0]
     words, pools, sets = levels.shape[1], int(pool.max(initial=0)) + 1, words_of(mine)
@@ -234,16 +247,16 @@ def _nodes(size: I64, mine: BOOL, classes: _Classes, reach: Reach, gpus: I64, re
         each=reach.each,
         gpus=gpus,
         request=request_s,
-        runs=np.zeros(total + 1, np.int64),
-        run_end=np.zeros(total + 1),
-        pool_runs=np.zeros((pools, total + 1), np.int64),
+        runs=np.zeros(at_once + 1, np.int64),
+        run_end=np.zeros(at_once + 1),
+        pool_runs=np.zeros((pools, at_once + 1), np.int64),
         pool_count=np.zeros(pools, np.int64),
         place=np.zeros(jobs, np.int64),
         seat_first=np.zeros(jobs, np.int64),
         seat_count=np.zeros(jobs, np.int64),
-        seat_node=np.zeros(2 * total + 2 * len(size), np.int64),
-        seat_gpus=np.zeros(2 * total + 2 * len(size), np.int64),
-        starts=np.zeros(total + 1, np.int64),
+        seat_node=np.zeros(2 * at_once + 2 * len(size), np.int64),
+        seat_gpus=np.zeros(2 * at_once + 2 * len(size), np.int64),
+        starts=np.zeros(at_once + 1, np.int64),
         horizon=np.full(1, np.inf),
         slots=np.ones(pools, np.int64),
         slot_s=np.zeros((pools, 1)),
@@ -337,6 +350,39 @@ def _promises(
     )
     pr.clear_promises(free, made)
     return made
+
+
+def _linked(gpus: I64, request_s: F64, windows: int, at_once: int, total: int) -> lp.Linked:
+    """The profile of so many GPUs that are alike, all of them free; 0: it is not used."""
+    jobs = len(gpus) if total else 0
+    # each running job ends once, each promise and window begins and ends
+    steps = at_once + 2 * jobs + 2 * windows + 17 if total else 2
+    # of the counts that jobs ask for, some between which equally many jobs are
+    some = np.quantile(gpus, np.linspace(0, 1, lp.MOST_LEVELS), method="lower") if jobs else np.ones(1)
+    levels = np.unique(some).astype(np.int64)
+    level = (np.searchsorted(levels, np.arange(levels[-1] + 1), "right") - 1).astype(np.int64)
+    bits = (request_s if jobs else np.ones(1)).view(np.int64)  # greater where the number is
+    fine = max(int(bits.max() - bits.min()).bit_length() - lp.CLASSES.bit_length() + 1, 0)
+    kind = np.minimum((bits >> fine) - (bits.min() >> fine), lp.CLASSES - 1)
+    linked = lp.Linked(
+        time=np.zeros(steps),
+        free=np.zeros(steps, np.int64),
+        before=np.zeros(steps, np.uint32),
+        after=np.zeros(steps, np.uint32),
+        refs=np.zeros(steps, np.uint32),
+        begins=np.zeros(jobs, np.uint32),
+        ends=np.zeros(jobs, np.uint32),
+        slot=(level[gpus[:jobs]] * lp.WIDTH + kind[:jobs]).astype(np.uint32),
+        level=level,
+        gpus=levels,
+        soonest=np.zeros(len(levels) * lp.WIDTH),
+        link=np.zeros(lp.LINKS, np.uint32),
+        meta=np.zeros(lp.PLACES, np.int64),
+    )
+    linked.meta[lp.FINE], linked.meta[lp.SHORT] = fine, bits.min() >> fine
+    if total:
+        lp.start_over(linked, -math.inf, total)
+    return linked
 
 
 def _limits(
@@ -455,43 +501,66 @@ class Shares:
 
 
 class NodeQueueRules(QueueRules):
-    """A whole run in a queue on named nodes.
+    """A whole run in a queue on named nodes; all GPUs of a type are one where the placement is `anywhere`.
 
     Parameters
     ----------
     setting, record : what is run; written: what happens.
     terms : the rule by which jobs start.
     order : of the queue: by submission, by the requested time, WFP3, multifactor, or by what a priority policy goes.
+    request_s : float64[jobs], for how long each asks (default: as the jobs say).
+    at_once : how many jobs run at once, at most (default: as many as there are GPUs).
     """
 
     is_rigid = True
 
     def __init__(
-        self, setting: Setting, record: Record, terms: qs.Terms, order: Order | PriorityOrder
+        self,
+        setting: Setting,
+        record: Record,
+        terms: qs.Terms,
+        order: Order | PriorityOrder,
+        *,
+        request_s: F64 | None = None,
+        at_once: int = 0,
     ) -> None:
-        jobs, cluster = setting.jobs, setting.cluster
-        size, names, plans = cluster.node_gpus(), cluster.node_types(), terms.rule == qs.PLAN
-        entries = entries_of(jobs, cluster) if plans else one_entry(reach_of(jobs, cluster))
+        jobs, cluster, names = setting.jobs, setting.cluster, setting.cluster.node_types()
         numbers = {name: number for number, name in enumerate(dict.fromkeys(names))}
-        limits = setting.limits
-        if limits is not None:
-            limits = limits.without_planned() if plans else beside_nodes(limits, jobs, cluster)
+        types = np.array([numbers[name] for name in names], np.int64)
+        size, limits, windows = cluster.node_gpus(), setting.limits, setting.maintenance
+        self.first_gpu = np.concatenate(([0], np.cumsum(size)))
+        self.counted = terms.placement == pk.ANYWHERE and terms.rule != qs.PLAN
+        if self.counted:
+            terms, alike = _counted(terms, limits, len(numbers)), len(numbers) == 1
+            size, types = np.bincount(types, size).astype(np.int64), np.arange(len(numbers))
+            require_room(
+                jobs, int(size.max()), f"the cluster has {size.max()}{'' if alike else ' of one type'}"
+            )
+            entries, windows = anywhere(jobs.gpus, size), tuple(replace(each, nodes=()) for each in windows)
+            self.first_gpu = self.first_gpu[[names.index(name) for name in numbers]]
+        elif terms.rule == qs.PLAN:
+            entries, limits = entries_of(jobs, cluster), None if limits is None else limits.without_planned()
+        else:
+            entries = one_entry(reach_of(jobs, cluster))
+            limits = None if limits is None else beside_nodes(limits, jobs, cluster)
+        apart = isinstance(order, PriorityOrder) or (limits is not None and limits.by_type)
         queue = blank_queue(
             size,
             entries,
             jobs.gpus,
-            np.maximum(jobs.request_s, 1.0),
-            setting.maintenance,
+            np.maximum(jobs.request_s, 1.0) if request_s is None else request_s,
+            windows,
             terms,
             capacity=1 << 16,
-            types=np.array([numbers[name] for name in names], np.int64),
+            at_once=at_once,
+            types=types,
+            tries=[range(len(numbers))] * len(jobs) if apart and terms.rule != qs.PLAN else None,
             limits=limits,
         )
-        if not plans:
-            require_places(
-                jobs, entries.reach, PLACEMENTS[terms.placement], lambda row: _has_place(queue, terms, row)
-            )
-        self.terms, self.shares, record.names_gpus = terms, None, True
+        if terms.rule <= qs.KEPT and not self.counted:
+            placement = PLACEMENTS[terms.placement]
+            require_places(jobs, entries.reach, placement, lambda row: _has_place(queue, terms, row))
+        self.terms, self.shares, record.names_gpus = terms, None, not self.counted
         work_s = work_on_request_s(setting)
         queue.ranks.since[:] = jobs.submit_s
         if isinstance(order, PriorityOrder):
@@ -499,21 +568,34 @@ class NodeQueueRules(QueueRules):
         elif isinstance(order, ShortestRequest):
             queue.ranks.fixed[:] = -jobs.request_s[queue.entry_job]
         elif isinstance(order, Multifactor):
-            queue = self._ranked(queue, order, setting, entries)
-        self.queue = queue._replace(submit=jobs.submit_s.astype(np.float64), work=work_s)
-        self.owner: I64 = np.full(int(size.sum()), -1, np.int64)
-        self.first_gpu = np.concatenate(([0], np.cumsum(self.queue.nodes.size)))
+            queue = self._ranked(queue, order, setting)
+        self.queue = queue._replace(
+            submit=jobs.submit_s.astype(np.float64),
+            work=work_s,
+            leaves=np.where(jobs.censored, jobs.leaves_s, np.inf),
+            leavers=leavers_of(jobs),
+        )
+        self.owner: I64 = np.full(cluster.gpus, -1, np.int64)
+        if not self.counted:
+            self.first_gpu = np.concatenate(([0], np.cumsum(self.queue.nodes.size)))
         super().__init__(setting, record, self.queue, work_s)
 
-    def _ranked(self, queue: qs.Queue, order: Multifactor, setting: Setting, entries: Entries) -> qs.Queue:
+    def _ranked(self, queue: qs.Queue, order: Multifactor, setting: Setting) -> qs.Queue:
         """The queue with the priorities of an order."""
         weights, ranks, jobs, cluster = order.weights, queue.ranks, setting.jobs, setting.cluster
         decay_per_s = math.log(2.0) / order.half_life_s if order.half_life_s else 0.0
-        each = entries_of(jobs, cluster)
-        standing = order.standing(jobs, cluster, each)
-        for column, values in zip((ranks.tier, ranks.fixed), standing, strict=True):
+        entries = entries_of(jobs, cluster)
+        if self.counted:  # each GPU is a node, of which all may be had
+            total = np.ones((1, cluster.gpus), np.bool_)
+            gpus = jobs.gpus[entries.job]
+            reach = Reach(total, 0 * gpus, gpus, gpus, 0 * gpus + 1, 0 * gpus, total)
+            entries, cluster = replace(entries, reach=reach), Cluster.uniform(1, cluster.gpus, 1)
+            order = order.with_(nodes=0)
+        for column, values in zip(
+            (ranks.tier, ranks.fixed), order.standing(jobs, cluster, entries), strict=True
+        ):
             alike = len(column) == len(values)  # else a job waits once, by its best partition
-            column[:] = values if alike else np.maximum.reduceat(values, each.first[:-1])
+            column[:] = values if alike else np.maximum.reduceat(values, entries.first[:-1])
         self.terms = self.terms._replace(
             age_per_s=weights.age / order.max_age_s,
             most_age=float(weights.age),
@@ -542,14 +624,39 @@ class NodeQueueRules(QueueRules):
 
     def _take_log(self) -> None:
         """Hand changes to the record, with the GPUs of those who start."""
-        queue = self.queue
-        most = int(queue.log_share[: queue.meta[qs.SEATED]].sum())
-        row, event, first, count = np.zeros((4, most), np.int64)
-        runs = int(nq.name_gpus(queue, self.first_gpu, self.owner, row, event, first, count))
-        times_s = queue.event_time[event[:runs]]
-        self.record.seat_all(times_s, row[:runs].copy(), first[:runs].copy(), count[:runs].copy())
-        queue.meta[qs.SEATED] = 0
+        queue, meta = self.queue, self.queue.meta
+        count = int(meta[qs.LOGGED])
+        if not self.counted:
+            most = int(queue.log_share[: meta[qs.SEATED]].sum())
+            row, event, first, given = np.zeros((4, most), np.int64)
+            runs = int(nq.name_gpus(queue, self.first_gpu, self.owner, row, event, first, given))
+            times_s = queue.event_time[event[:runs]]
+            self.record.seat_all(times_s, row[:runs].copy(), first[:runs].copy(), given[:runs].copy())
+        elif len(self.first_gpu) > 1:  # all that matters is of which type they are
+            starts = np.flatnonzero(queue.log_gpus[:count])
+            event = np.repeat(np.arange(meta[qs.EVENTS]), np.diff(queue.event_first[: meta[qs.EVENTS] + 1]))
+            self.record.seat_all(
+                queue.event_time[event[starts]],
+                queue.log_row[starts],
+                self.first_gpu[queue.log_node[queue.log_seats[starts]]],
+                queue.log_gpus[starts],
+            )
+        meta[qs.SEATED] = 0
         super()._take_log()
+
+
+def _counted(terms: qs.Terms, limits: Limits | None, types: int) -> qs.Terms:
+    """The terms where GPUs may be anywhere."""
+    if types > 1:
+        return terms._replace(placement=pk.FIRST_FIT)
+    by_count = terms.rule == qs.KEPT and not (limits is not None and limits.planned)
+    return terms._replace(rule=qs.COUNTED) if by_count else terms
+
+
+def leavers_of(jobs: Jobs) -> I64:
+    """The jobs that leave the queue if they have not started, in order."""
+    some = np.flatnonzero(jobs.censored)
+    return some[np.argsort(jobs.leaves_s[some], kind="stable")]
 
 
 def keys_of(order: PriorityOrder, jobs: Jobs, work_s: F64) -> F64:
@@ -711,12 +818,17 @@ def _of_view(view: View, terms: qs.Terms, gone: Sequence[Ran]) -> tuple[qs.Queue
     elif view.reach is not None:
         size, types, entries = view.node_gpus, view.node_type, one_entry(view.reach.of(jobs))
     else:
-        size, types, one = view.type_total, np.arange(len(view.type_total)), np.ones(view.count, np.int64)
-        everywhere = np.ones((1, len(size)), np.bool_)
-        entries = one_entry(Reach(everywhere, 0 * one, one, one, view.gpus.copy(), 0 * one, everywhere))
+        size, types, entries = (
+            view.type_total,
+            np.arange(len(view.type_total)),
+            anywhere(view.gpus, view.type_total),
+        )
         windows = [replace(each, nodes=()) for each in windows]
+    # a view has all GPUs of a job on one type
     tries = (
-        [view.types_for(at, int(view.gpus[at])) for at in range(view.count)] if several and not plans else ()
+        [view.types_for(at, int(view.gpus[at])) for at in range(view.count)]
+        if several and not plans
+        else None
     )
     queue = blank_queue(
         size,

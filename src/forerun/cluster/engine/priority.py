@@ -1,4 +1,4 @@
-"""Rigid jobs in compiled queues that play whole runs: FIFO, SJF, SRTF, EDF here, backfilling in `engine.backfill`.
+"""Rigid jobs in compiled queues that play whole runs: FIFO, SJF, SRTF, EDF here, others in `engine.node_queue`.
 
 Without nodes, quotas, costs and backfill the queue runs the whole trace by the policy's `order`. Otherwise the policy
 decides at every event through a view (`engine.allocator`), with the same order.
@@ -20,7 +20,6 @@ from forerun.cluster.inputs.setting import Setting
 from forerun.cluster.policy import PriorityPolicy
 
 if TYPE_CHECKING:
-    from forerun.cluster.engine.kernels import backfill as bk
     from forerun.cluster.engine.kernels import queue_state as qs
 
 
@@ -40,7 +39,7 @@ class QueueRules(Rules[float]):
         self,
         setting: Setting,
         record: Record,
-        queue: qk.Queue | bk.Backfill | qs.Queue,
+        queue: qk.Queue | qs.Queue,
         work_s: F64,
     ) -> None:
         self.setting, self.record, self.compiled = setting, record, queue
@@ -99,7 +98,7 @@ class QueueRules(Rules[float]):
         by_end = by_end[queue.end[by_end] >= 0]
         record.end_all(by_end, queue.end[by_end])
         record.useful_gpu_s[by_end] = self.useful_gpu_s[by_end]
-        if waiting := len(queue.end) - len(by_end):
+        if waiting := int(np.count_nonzero(~np.isin(np.flatnonzero(queue.end < 0), list(record.cancelled)))):
             record.ended_because = (
                 f"nothing runs, nothing arrives and the policy starts none of {waiting} waiting jobs"
             )

@@ -10,7 +10,6 @@ import numpy as np
 
 from forerun.cluster.engine import engine_of
 from forerun.cluster.engine.allocator import PLACEMENTS, AllocatorRules, Terms
-from forerun.cluster.engine.backfill import BackfillRules
 from forerun.cluster.engine.node_queue import NodeQueueRules
 from forerun.cluster.engine.priority import PriorityRules
 from forerun.cluster.engine.record import Record
@@ -79,23 +78,21 @@ def rules_for(policy: Policy, setting: Setting, record: Record, terms: Terms, se
     if isinstance(policy, Schedule):
         return policy.rules(setting, record)
     assert isinstance(policy, Allocator), policy
-    # no compiled queue knows of jobs that leave, or of those that come after another's end or a failure
-    moves = bool(setting.failures or setting.jobs.censored.any() or (setting.jobs.predecessor() >= 0).any())
-    alone = not moves and terms.quota is None and terms.penalty[1:] == (1.0,) and setting.costs is None
+    # no compiled queue knows of jobs that come after another's end or a failure
+    again = bool(setting.failures or (setting.jobs.predecessor() >= 0).any())
+    alone = not again and terms.quota is None and terms.penalty[1:] == (1.0,) and setting.costs is None
     everywhere = reach_of(setting.jobs, setting.cluster).is_everywhere
     plain = alone and everywhere and terms.placement == "anywhere" and setting.limits is None
+    plain = plain and not setting.jobs.censored.any()
     if isinstance(policy, PriorityPolicy) and plain and not policy.backfill and not policy.round_s:
         return PriorityRules(setting, record, policy, terms)
     types = len(set(setting.cluster.node_types()))
-    counted = plain and types == 1 and not policy.places and not policy.round_s
-    if isinstance(policy, BackfillPolicy) and counted and policy.order.number >= 0:
-        return BackfillRules(setting, record, policy)
-    named = not everywhere or terms.placement != "anywhere" or policy.places
     alike = types == 1 or not (setting.profiles or setting.profile)
     if isinstance(policy, PriorityPolicy):
         alike = types == 1 or (alike and not everywhere)
-    if isinstance(policy, BackfillPolicy | PriorityPolicy) and alone and named and alike and policy.compiles:
-        placement = PLACEMENTS.index(terms.placement if terms.placement != "anywhere" else "first-fit")
+    if isinstance(policy, BackfillPolicy | PriorityPolicy) and alone and alike and policy.compiles:
+        confined = terms.placement == "anywhere" and (policy.places or not everywhere)
+        placement = PLACEMENTS.index("first-fit" if confined else terms.placement)
         return NodeQueueRules(setting, record, policy.terms(placement, setting.seed), policy.order)
     return AllocatorRules(setting, record, policy, policy.build(stream(seed, "policy")), terms)
 

@@ -164,6 +164,11 @@ class Limits:
     queues: QueuesOfJobs | None = None
     rules: tuple[str, ...] = ()
 
+    @property
+    def by_type(self) -> bool:
+        """Whether jobs have other limits on GPUs of other types."""
+        return len(set(self.groups_of)) > 1 or len(set(self.planned_of)) > 1
+
     def of(self, jobs: I64) -> Limits:
         """Those of some jobs, by their numbers."""
         groups_of, planned_of = (

@@ -1,8 +1,7 @@
 """The queue of an instant, played on many times.
 
 Each draw has its own run times, its own later arrivals, and its own idea of who is kept back; what is waiting, running and
-announced is the same in all. The scheduler is that of `engine.kernels.backfill`, started in the middle: running jobs stand
-in its profile with the ends that it believes, waiting jobs in its queue.
+announced is the same in all. The scheduler is that of `engine.kernels.node_queue`, set to the state of the instant.
 """
 
 from __future__ import annotations
@@ -11,12 +10,10 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from forerun.cluster.engine.kernels import backfill as bk
-from forerun.cluster.engine.kernels import free_profile as fp
+from forerun.cluster.engine.kernels import node_queue as nq
+from forerun.cluster.engine.kernels import queue_state as qs
 from forerun.cluster.engine.kernels.arrays import F64, I64
-from forerun.cluster.engine.kernels.priority import ARRIVED, EVENTS, LOGGED
 from forerun.core.kernels.jit import kernel
-from forerun.site.kernels.restore import restore
 
 #: after each stretch of so many seconds we look whether the job has started
 STRETCH_S: Final = 21_600.0
@@ -69,81 +66,68 @@ class Draws(NamedTuple):
 
 
 class Begun(NamedTuple):
-    """Columns to work in, as of `restore`; one element a job of the arrays that a draw is played in, one of `allowed`.
+    """Columns to work in; one element a job of the arrays that a draw is played in, and of `number` one more.
 
     Parameters
     ----------
-    start_s, end_s, withheld_s, open_jobs, allowed : written, but for the last two.
+    start_s : when running jobs started. waiting : the jobs that wait. number : the numbers of all jobs. none : zeros.
     """
 
     start_s: F64
-    end_s: F64
-    withheld_s: F64
-    open_jobs: I64
-    allowed: I64
+    waiting: I64
+    number: I64
+    none: I64
 
 
 @kernel(allocates=False)
 def play_on(
-    q: bk.Backfill,
+    q: qs.Queue,
+    terms: qs.Terms,
     queue: Queue,
     draws: Draws,
     at: Begun,
-    order: int,
-    grace_s: float,
     until_s: float,
     start_s: F64,
 ) -> None:
-    """When the job in question starts in each draw, by EASY; infinite: not before `until_s`.
+    """When the job in question starts in each draw; infinite: not before `until_s`.
 
     Parameters
     ----------
-    q, at : arrays to work in, with the windows and the instants at which there is a pass.
+    q, at : arrays to work in, with the windows.
+    terms : of the scheduler.
     queue, draws : where the draws begin, and in what they differ.
-    order : of the queue, a number of `backfill`.
-    grace_s : as `backfill.advance` takes it.
     until_s : the instant at which draws end.
     start_s : float64[draws], filled with instants.
     """
     for draw in range(len(start_s)):
-        ours = _set_up(q, queue, draws, draw, at, order, grace_s)
+        ours = _set_up(q, terms, queue, draws, draw, at)
         reached_s = queue.now_s[0]
-        # a pass at once: where nothing runs, no end would bring one
-        bk._pass_once(q, reached_s, order, 1, len(q.submit), np.inf)
+        # at once: where nothing runs, no end would bring a decision
+        nq.decide(q, terms, reached_s, qs.CAME)
         while q.first_start[ours] < 0.0 and reached_s < until_s:
             stop_s = min(reached_s + STRETCH_S, until_s)
-            q.meta[EVENTS], q.meta[LOGGED] = 0, 0
+            q.meta[qs.EVENTS] = q.meta[qs.LOGGED] = q.meta[qs.SEATED] = 0
             # less than asked for where the log is full
-            reached_s = min(bk.advance(q, order, False, 1, len(q.submit), np.inf, grace_s, stop_s), until_s)
+            reached_s = min(nq.advance(q, terms, stop_s), until_s)
         start_s[draw] = q.first_start[ours] if q.first_start[ours] >= 0.0 else np.inf
 
 
-@kernel(allocates=False)
-def _set_up(
-    q: bk.Backfill, queue: Queue, draws: Draws, draw: int, at: Begun, order: int, grace_s: float
-) -> int:
+@kernel(allocates=False, internal=True)
+def _set_up(q: qs.Queue, terms: qs.Terms, queue: Queue, draws: Draws, draw: int, at: Begun) -> int:
     """Bring the arrays to the instant at which the draw begins; the place of the job in question."""
-    now = queue.now_s[0]
-    for place in range(len(q.meta)):
-        q.meta[place] = 0
-    fp.start_over(q.time, q.free, q.meta, now, queue.gpus[0])
-    job = 0
-    for k in range(len(queue.running_gpus)):
-        start_s, end_s = queue.running_start_s[k], draws.running_end_s[draw, k]
-        _add(q, job, start_s, queue.running_gpus[k], queue.running_request_s[k], end_s - start_s)
-        at.start_s[job], at.end_s[job], at.withheld_s[job] = start_s, end_s, np.inf
+    job, waits, runs = 0, 0, len(queue.running_gpus)
+    for k in range(runs):
+        start_s = at.start_s[k] = queue.running_start_s[k]
+        work_s = draws.running_end_s[draw, k] - start_s
+        _add(q, job, start_s, queue.running_gpus[k], queue.running_request_s[k], work_s)
         job += 1
     for k in range(len(queue.waiting_gpus)):
         work_s = draws.waiting_work_s[draw, k]
         _add(q, job, queue.waiting_submit_s[k], queue.waiting_gpus[k], queue.waiting_request_s[k], work_s)
-        at.start_s[job] = at.end_s[job] = np.inf
-        at.withheld_s[job] = -np.inf if work_s == KEPT_BACK else np.inf
+        if work_s != KEPT_BACK:
+            at.waiting[waits] = job
+            waits += 1
         job += 1
-    restore(
-        q, now, order, False, queue.gpus[0], grace_s,
-        at.start_s, at.end_s, at.open_jobs, job, at.withheld_s, at.allowed,
-    )  # fmt: skip
-    q.meta[ARRIVED] = job
     ours, most = job - 1, len(q.submit)
     for block in range(draws.block_first.shape[1]):
         shift_s = draws.block_shift_s[draw, block]
@@ -155,10 +139,23 @@ def _set_up(
     while job < most:  # places that this draw has no job for
         _add(q, job, np.inf, 1, 1.0, 1.0)
         job += 1
+    nq.set_state(
+        q,
+        terms,
+        queue.now_s[0],
+        at.number[:runs],
+        at.start_s[:runs],
+        at.number[: runs + 1],
+        at.none[:runs],
+        at.none[:runs],
+        at.waiting[:waits],
+    )
+    q.meta[qs.ARRIVED] = ours + 1
     return ours
 
 
-@kernel(allocates=False)
-def _add(q: bk.Backfill, job: int, submit_s: float, gpus: int, request_s: float, work_s: float) -> None:
-    q.submit[job], q.gpus[job], q.request[job], q.work[job] = submit_s, gpus, request_s, work_s
-    q.first_start[job], q.end[job], q.promise[job] = -1.0, -1.0, bk.NO_PROMISE
+@kernel(allocates=False, internal=True)
+def _add(q: qs.Queue, job: int, submit_s: float, gpus: int, request_s: float, work_s: float) -> None:
+    q.submit[job], q.ranks.since[job], q.work[job] = submit_s, submit_s, work_s
+    q.gpus[job], q.nodes.gpus[job], q.nodes.each[job], q.nodes.request[job] = gpus, gpus, gpus, request_s
+    q.first_start[job] = q.end[job] = -1.0

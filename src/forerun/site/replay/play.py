@@ -23,7 +23,7 @@ from forerun.core.rng import stream
 from forerun.site.cases import Case
 from forerun.site.history import F64, I64
 from forerun.site.machine import Declared, Pool, System
-from forerun.site.replay.queues import queue_of
+from forerun.site.replay.queues import Queue
 
 #: the policies that are tried on a log whose nodes have names; priorities are those of users who share alike
 ON_NODES: Final[tuple[BackfillPolicy, ...]] = (
@@ -106,7 +106,7 @@ def played(case: Case, policy: BackfillPolicy) -> Played:
     runs = decided_s <= case.begin_s
     ready_s = np.where(runs, np.minimum(ready_s, decided_s), ready_s)
     order = np.argsort(ready_s, kind="stable")
-    queue = queue_of(case, policy, order, ready_s, case.since_s)
+    queue = Queue(case, policy, order, ready_s, case.since_s)
     here = np.arange(np.searchsorted(queue.submit, case.begin_s, "right"))
     never = np.full(len(case), np.inf)
     start_s = np.where(runs[order], decided_s[order], np.inf)
@@ -270,7 +270,7 @@ class _Beside:
         self.start_s = np.maximum(case.start_s - pool.launch_s, ready_s)[self.order]
         self.withheld_s = withheld_s[self.order]
         self.chosen: list[int] = []
-        self._queue = queue_of(case, policy, self.order, ready_s, case.submit_s)
+        self._queue = Queue(case, policy, self.order, ready_s, case.submit_s)
         self._end_s = case.end_s[self.order] + pool.turnover_s
         self._by_start = np.argsort(self.start_s, kind="stable")
         self._starts_s = self.start_s[self._by_start]

@@ -6,17 +6,12 @@ Jobs are numbered in the order in which they come into the queue.
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
 from dataclasses import replace
-from typing import Any, Final
 
 import numpy as np
 
 from forerun.cluster.engine.allocator import PLACEMENTS
-from forerun.cluster.engine.backfill import build_queue
-from forerun.cluster.engine.kernels import backfill as bk
 from forerun.cluster.engine.kernels import node_queue as nq
-from forerun.cluster.engine.kernels import priority as qk
 from forerun.cluster.engine.kernels import queue_state as qs
 from forerun.cluster.engine.node_queue import NodeQueueRules
 from forerun.cluster.engine.record import Record
@@ -26,13 +21,17 @@ from forerun.cluster.policies.slurm_backfill import SlurmBackfill
 from forerun.cluster.summary.spans import Spans
 from forerun.site.cases import Case
 from forerun.site.history import F64, I64
-from forerun.site.kernels import restore as hk
-
-_NO_USER_LIMIT: Final = 1 << 40
 
 
-class Queue(ABC):
-    """A queue in the middle of a run.
+class Queue:
+    """A queue in the middle of a run; where nodes are alike and have no names, by counts of GPUs.
+
+    Parameters
+    ----------
+    case : the jobs.
+    policy : the policy.
+    order : of the jobs.
+    ready_s, since_s : float64[jobs], when each comes, and from when its wait counts, as in the case.
 
     Attributes
     ----------
@@ -41,12 +40,44 @@ class Queue(ABC):
     on_nodes : int64[nodes] by job, where it runs or ran last; empty: nowhere, or that does not matter.
     """
 
-    first_start: F64
-    first_promise: F64
-    submit: F64
-    on_nodes: list[I64]
+    def __init__(self, case: Case, policy: BackfillPolicy, order: I64, ready_s: F64, since_s: F64) -> None:
+        setting, pool = case.setting, case.pool
+        request_s = case.request_s[order] + case.extra_s
+        jobs = setting.jobs.take(order)
+        jobs = replace(jobs, submit_s=np.floor(ready_s[order]).astype(np.int64))
+        limits = None if setting.limits is None else setting.limits.of(order)
+        setting = replace(setting, jobs=jobs, limits=limits)
+        self.counted = not pool.parts and not isinstance(policy, SlurmBackfill)
+        # a log has whole seconds: who starts within one in which a job ends may have its nodes
+        terms = policy.terms(PLACEMENTS.index("anywhere" if self.counted else "best-fit"))._replace(
+            latency_s=0.0
+        )
+        begun_s, ended_s = case.start_s - pool.launch_s, case.end_s + pool.turnover_s
+        # where rows overlap more than there are GPUs
+        at_once = int(Spans(begun_s, ended_s, np.ones(len(case), np.int64)).levels()[1].max(initial=0))
+        self.rules = NodeQueueRules(
+            setting,
+            Record(setting),
+            terms,
+            policy.order,
+            request_s=request_s,
+            at_once=at_once if self.counted else 0,
+        )
+        queue = self.rules.queue
+        queue.ranks.since[:] = since_s[order]
+        if isinstance(policy.order, ShortestRequest):
+            queue.ranks.fixed[:] = -request_s[queue.entry_job]
+        self.queue = self.rules.queue = queue._replace(
+            submit=ready_s[order],
+            work=case.run_s[order] + case.extra_s,
+        )
+        self.submit, self.first_start = self.queue.submit, self.queue.first_start
+        self.first_promise = self.queue.first_promise
+        nowhere = np.zeros(0, np.int64)
+        self.really_on = [nowhere if self.counted else case.on_nodes[row] for row in order.tolist()]
+        self.on_nodes = [*self.really_on]
+        self.begun = False
 
-    @abstractmethod
     def put_in(self, now: float, start_s: F64, end_s: F64, there: I64, withheld_s: F64) -> I64:
         """Set it to history at an instant; which of the jobs that were there have not ended.
 
@@ -57,124 +88,6 @@ class Queue(ABC):
         there : those that had come and not ended.
         withheld_s : float64[jobs], from when on a waiting job is not in the queue.
         """
-
-    @abstractmethod
-    def play(self, until_s: float) -> float:
-        """Play on until an instant (not included), or a full log; the next event, infinite: there is none."""
-
-    @abstractmethod
-    def decide(self, due_s: float, until_s: float) -> tuple[float, list[int] | None]:
-        """Play to the next decision, or to an instant at which there is one; when it is, and what it starts.
-
-        Nothing: the instant has come without a decision; at `until_s` or later: there is none.
-        """
-
-
-def queue_of(case: Case, policy: BackfillPolicy, order: I64, ready_s: F64, since_s: F64) -> Queue:
-    """The queue of a policy.
-
-    Parameters
-    ----------
-    case : the jobs.
-    policy : the policy.
-    order : of the jobs.
-    ready_s, since_s : float64[jobs], when each comes, and from when its wait counts, as in the case.
-    """
-    if isinstance(policy, SlurmBackfill) or case.pool.parts:
-        return Named(case, policy, order, ready_s, since_s)
-    return Counted(case, policy, order, ready_s, since_s)
-
-
-class Counted(Queue):
-    """By counts, where all GPUs are alike; parameters as of `queue_of`."""
-
-    def __init__(self, case: Case, policy: BackfillPolicy, order: I64, ready_s: F64, since_s: F64) -> None:
-        pool = case.pool
-        self.allowed = np.full(case.users, pool.running_per_user or _NO_USER_LIMIT)
-        self.allowed[0] = _NO_USER_LIMIT
-        begun_s, ended_s = case.start_s - pool.launch_s, case.end_s + pool.turnover_s
-        # more than there are GPUs, where rows overlap
-        at_once = int(Spans(begun_s, ended_s, np.ones(len(case), np.int64)).levels()[1].max(initial=0))
-        queue = build_queue(
-            ready_s[order],
-            case.gpus[order],
-            case.run_s[order] + case.extra_s,
-            case.request_s[order] + case.extra_s,
-            pool.gpus,
-            case.windows,
-            1 << 16,
-            at_once=min(max(at_once, pool.gpus), len(case)),
-        )
-        user = case.user[order].astype(np.uint32)
-        self.queue = queue._replace(since=since_s[order], user=user, allowed=self.allowed.copy())
-        self.submit, self.first_start = self.queue.submit, self.queue.first_start
-        self.first_promise = self.queue.first_promise
-        self.on_nodes = [np.zeros(0, np.int64)] * len(case)
-        self.rules = (
-            policy.order.number,
-            policy.keeps_promises,
-            policy.promises,
-            policy.examined or len(case),
-            float(policy.window_s or np.inf),
-            float(policy.grace_s),
-        )
-        self.known = (policy.order.number, policy.keeps_promises, pool.gpus, policy.grace_s)
-        self.keeps = policy.keeps_promises
-
-    def put_in(self, now: float, start_s: F64, end_s: F64, there: I64, withheld_s: F64) -> I64:
-        there = there.copy()
-        still = hk.restore(
-            self.queue, now, *self.known, start_s, end_s, there, len(there), withheld_s, self.allowed
-        )
-        self.queue.meta[qk.ARRIVED] = np.searchsorted(self.submit, now, "right")
-        return there[:still]
-
-    def play(self, until_s: float) -> float:
-        self.queue.meta[qk.LOGGED] = self.queue.meta[qk.EVENTS] = 0
-        return float(bk.advance(self.queue, *self.rules, until_s))
-
-    def decide(self, due_s: float, until_s: float) -> tuple[float, list[int] | None]:
-        queue = self.queue
-        # a decision, too, where something started
-        queue.wake[0] = min(queue.wake[0], due_s) if self.keeps else due_s
-        one = queue._replace(event_time=queue.event_time[:2])  # of which the last is never used
-        queue.meta[qk.LOGGED] = queue.meta[qk.EVENTS] = 0
-        bk.advance(one, *self.rules, min(float(np.nextafter(due_s, np.inf)), until_s))
-        return _decided(one, due_s)
-
-
-class Named(Queue):
-    """On named nodes; parameters as of `queue_of`."""
-
-    def __init__(self, case: Case, policy: BackfillPolicy, order: I64, ready_s: F64, since_s: F64) -> None:
-        setting = case.setting
-        jobs = setting.jobs.take(order)
-        jobs = replace(jobs, submit_s=np.floor(ready_s[order]).astype(np.int64))
-        limits = setting.limits
-        if limits is not None:
-            of = [tuple(groups[row] for row in order.tolist()) for groups in limits.groups_of]
-            limits = replace(limits, groups_of=tuple(of))
-        setting = replace(setting, jobs=jobs, limits=limits)
-        # a log has whole seconds: who starts within one in which a job ends may have its nodes
-        terms = policy.terms(PLACEMENTS.index("best-fit"))._replace(latency_s=0.0)
-        self.rules = NodeQueueRules(setting, Record(setting), terms, policy.order)
-        queue = self.rules.queue
-        request_s = case.request_s[order] + case.extra_s
-        queue.ranks.since[:] = since_s[order]
-        if isinstance(policy.order, ShortestRequest):
-            queue.ranks.fixed[:] = -request_s[queue.entry_job]
-        self.queue = self.rules.queue = queue._replace(
-            submit=ready_s[order],
-            work=case.run_s[order] + case.extra_s,
-            nodes=queue.nodes._replace(request=request_s),
-        )
-        self.submit, self.first_start = self.queue.submit, self.queue.first_start
-        self.first_promise = self.queue.first_promise
-        self.really_on = [case.on_nodes[row] for row in order.tolist()]
-        self.on_nodes = [*self.really_on]
-        self.begun = False
-
-    def put_in(self, now: float, start_s: F64, end_s: F64, there: I64, withheld_s: F64) -> I64:
         queue, terms = self.queue, self.rules.terms
         if not self.begun:
             self._use(now, start_s, end_s)
@@ -184,19 +97,21 @@ class Named(Queue):
         running = running[np.argsort(start_s[running], kind="stable")]
         waiting = there[~runs & (withheld_s[there] > now)]
         self.first_start[there] = -1.0
-        on = [self.really_on[job] for job in running.tolist()]
+        queue.work[running] = end_s[running] - start_s[running]
+        node = np.zeros(1, np.int64)
+        on = [node if self.counted else self.really_on[job] for job in running.tolist()]
         first = np.cumsum([0, *map(len, on)]).astype(np.int64)
         seats = np.concatenate([*on, np.zeros(0, np.int64)])
         even = np.zeros(len(seats), np.int64)
         nq.set_state(queue, terms, now, running, start_s[running], first, seats, even, waiting)
         if terms.rule == qs.PLAN:
             queue.clock[qs.PLANNED_S] = now  # news brings the next plan, but for the first
-        if len(waiting) and not self.begun:
+        if len(waiting) and not self.begun and not self.counted:
             queue.clock[qs.WAKE_S] = now
         self.begun = True
         self.rules.coming_s = now
         nodes = queue.nodes
-        for job in running.tolist():
+        for job in () if self.counted else running.tolist():
             begin = int(nodes.seat_first[job])
             self.on_nodes[job] = nodes.seat_node[begin : begin + int(nodes.seat_count[job])].copy()
         return there
@@ -211,32 +126,31 @@ class Named(Queue):
         ranks.usage_s[:] = now
 
     def play(self, until_s: float) -> float:
+        """Play on until an instant (not included), or a full log; the next event, infinite: there is none."""
         meta = self.queue.meta
-        meta[qk.LOGGED] = meta[qk.EVENTS] = meta[qs.SEATED] = 0
+        meta[qs.LOGGED] = meta[qs.EVENTS] = meta[qs.SEATED] = 0
         self.rules.coming_s = float(self.rules.advance_to(until_s))
-        queue, count = self.queue, int(meta[qk.LOGGED])
+        queue, count = self.queue, int(meta[qs.LOGGED])
         seats = np.append(queue.log_seats[:count], meta[qs.SEATED]).tolist()
-        for at, job in enumerate(queue.log_row[:count].tolist()):
+        for at, job in enumerate(() if self.counted else queue.log_row[:count].tolist()):
             if queue.log_gpus[at]:
                 self.on_nodes[job] = queue.log_node[seats[at] : seats[at + 1]].copy()
         return float(self.rules.coming_s)
 
     def decide(self, due_s: float, until_s: float) -> tuple[float, list[int] | None]:
-        queue = self.queue
+        """Play to the next decision, or to an instant at which there is one; when it is, and what it starts.
+
+        Nothing: the instant has come without a decision; at `until_s` or later: there is none.
+        """
+        queue, meta = self.queue, self.queue.meta
         terms = self.rules.terms
-        if queue.meta[qk.WAITING] and not (terms.rule == qs.PLAN and terms.interval_s == math.inf):
+        if meta[qs.WAITING] and not (terms.rule == qs.PLAN and terms.interval_s == math.inf):
             queue.clock[qs.WAKE_S] = min(queue.clock[qs.WAKE_S], due_s)
-        self.rules.queue = queue._replace(event_time=queue.event_time[:2])
+        self.rules.queue = queue._replace(event_time=queue.event_time[:2])  # of which the last is never used
         self.play(min(float(np.nextafter(due_s, np.inf)), until_s))
         self.rules.queue = queue
-        return _decided(queue, due_s)
-
-
-def _decided(queue: Any, due_s: float) -> tuple[float, list[int] | None]:
-    """When a queue has just decided, and what it starts; nothing: it has not decided by an instant."""
-    meta = queue.meta
-    if meta[qk.EVENTS] != 1:
-        return due_s, None
-    logged = int(meta[qk.LOGGED])
-    chosen: list[int] = queue.log_row[:logged][queue.log_gpus[:logged] > 0].tolist()
-    return float(queue.event_time[0]), chosen
+        if meta[qs.EVENTS] != 1:
+            return due_s, None
+        logged = int(meta[qs.LOGGED])
+        chosen: list[int] = queue.log_row[:logged][queue.log_gpus[:logged] > 0].tolist()
+        return float(queue.event_time[0]), chosen

@@ -8,8 +8,8 @@ from typing import Final
 
 import numpy as np
 
-from forerun.cluster.engine.backfill import blank_backfill
-from forerun.cluster.engine.kernels import backfill as bk
+from forerun.cluster.engine.kernels import queue_state as qs
+from forerun.cluster.engine.node_queue import anywhere, blank_queue
 from forerun.cluster.inputs.setting import Window
 from forerun.cluster.policies.orders.fcfs import Fcfs
 from forerun.cluster.policies.orders.wfp3 import Wfp3
@@ -39,6 +39,8 @@ GRACE_S: Final = 60.0
 LATEST_S: Final = 300.0
 #: half of the draws for each: no log can tell orders of the queue apart
 ORDERS: Final = (Fcfs.number, Wfp3.number)
+#: EASY on GPUs of the pool, wherever they are
+TERMS: Final = qs.Terms(rule=qs.ONCE, promises=1, grace_s=GRACE_S)
 #: later arrivals of one draw
 _MOST_ARRIVALS: Final = 20_000
 
@@ -137,26 +139,34 @@ class Situation:
         windows : whether there is maintenance.
         """
         until_s = self.question.at_s + HORIZON_S
-        arrays, begun = self._arrays(draws, self.windows if windows else ())
+        arrays, begun = self.arrays(draws, self.windows if windows else ())
         start_s = np.empty(len(draws.running_end_s))
         share = -(-len(start_s) // len(ORDERS))
         for k, order in enumerate(ORDERS):
             part = slice(k * share, (k + 1) * share)
             some = draws._replace(**{name: column[part] for name, column in draws._asdict().items()})
-            kernel.play_on(arrays, self.queue, some, begun, order, GRACE_S, until_s, start_s[part])
+            terms = TERMS._replace(order=order)
+            kernel.play_on(arrays, terms, self.queue, some, begun, until_s, start_s[part])
         waits_s: F64 = np.minimum(start_s - self.question.at_s, HORIZON_S)
         return waits_s
 
-    def _arrays(self, draws: kernel.Draws, windows: Sequence[Window]) -> tuple[bk.Backfill, kernel.Begun]:
+    def arrays(self, draws: kernel.Draws, windows: Sequence[Window]) -> tuple[qs.Queue, kernel.Begun]:
         """Arrays for the queue to work in, reused by all draws."""
         queue, now_s = self.queue, self.question.at_s
         coming = (draws.block_last - draws.block_first).sum(axis=1).max(initial=0)
         jobs = len(queue.running_gpus) + len(queue.waiting_gpus) + min(int(coming), _MOST_ARRIVALS)
-        marks = {now_s, *(at_s for w in windows for at_s in (w.from_s, w.to_s) if at_s > now_s)}
-        announced = [replace(w, gpus=w.gpus or int(queue.gpus[0]), announced_s=now_s) for w in windows]
-        start_s, end_s, withheld_s = np.empty((3, jobs))
-        begun = kernel.Begun(start_s, end_s, withheld_s, np.arange(jobs), np.full(1, jobs))
-        return blank_backfill(jobs, jobs + 1, np.ones(1, np.int64), announced, sorted(marks), 0), begun
+        total = int(queue.gpus[0])
+        announced = [replace(w, gpus=w.gpus or total, announced_s=now_s, nodes=()) for w in windows]
+        none, number = np.zeros(jobs, np.int64), np.arange(jobs + 1)
+        blank = blank_queue(
+            queue.gpus,
+            anywhere(none + 1, queue.gpus),
+            none + 1,
+            (none + 1).astype(np.float64),
+            announced,
+            TERMS,
+        )
+        return blank, kernel.Begun(np.zeros(jobs), none.copy(), number, none)
 
 
 class _Ratios:

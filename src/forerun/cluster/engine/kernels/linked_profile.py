@@ -88,7 +88,7 @@ def start_over(p: Linked, now: float, gpus: int) -> None:
         p.soonest[slot] = np.inf if nobody else -np.inf
 
 
-@kernel(allocates=False)
+@kernel(allocates=False, internal=True)
 def forget(p: Linked, now: float) -> None:
     """The first step begins now; those that are over go."""
     at = p.link[HEAD]
@@ -103,7 +103,7 @@ def forget(p: Linked, now: float) -> None:
     p.link[HEAD] = at
 
 
-@kernel(allocates=False)
+@kernel(allocates=False, internal=True)
 def _insert(p: Linked, at: int, from_s: float, gpus: int) -> int:
     """A new step after another; its number."""
     new = p.link[SPARE]
@@ -119,7 +119,7 @@ def _insert(p: Linked, at: int, from_s: float, gpus: int) -> int:
     return int(new)
 
 
-@kernel(allocates=False)
+@kernel(allocates=False, internal=True)
 def release(p: Linked, at: int) -> None:
     """Somebody no longer begins or ends at a step."""
     p.refs[at] -= 1
@@ -131,7 +131,7 @@ def release(p: Linked, at: int) -> None:
         p.link[SPARE] = at
 
 
-@kernel(allocates=False)
+@kernel(allocates=False, internal=True)
 def take(p: Linked, first: int, to_s: float, gpus: int) -> int:
     """Somebody has GPUs from the beginning of a step to an instant (which may be infinite); the step that begins then."""
     at = last = first
@@ -144,7 +144,7 @@ def take(p: Linked, first: int, to_s: float, gpus: int) -> int:
     return int(at)
 
 
-@kernel(allocates=False)
+@kernel(allocates=False, internal=True)
 def step_from(p: Linked, from_s: float) -> int:
     """The step that begins at an instant, which is not before now; made if there is none. Somebody begins there."""
     at = p.link[HEAD]
@@ -156,7 +156,7 @@ def step_from(p: Linked, from_s: float) -> int:
     return int(at)
 
 
-@kernel(allocates=False)
+@kernel(allocates=False, internal=True)
 def least_free(p: Linked, at: int, until_s: float) -> int:
     """The fewest GPUs that are free from the beginning of a step until an instant."""
     least = p.free[at]
@@ -166,7 +166,7 @@ def least_free(p: Linked, at: int, until_s: float) -> int:
     return int(least)
 
 
-@kernel(allocates=False)
+@kernel(allocates=False, internal=True)
 def earliest(p: Linked, seconds: float, gpus: int, before_s: float) -> int:
     """The first step, of those that begin before `before_s`, from which so many GPUs are free for so long, or NONE.
 
@@ -184,7 +184,7 @@ def earliest(p: Linked, seconds: float, gpus: int, before_s: float) -> int:
     return int(NONE)
 
 
-@kernel(allocates=False)
+@kernel(allocates=False, internal=True)
 def give_back(p: Linked, first: int, stop: int, gpus: int) -> None:
     """GPUs are free again from a step to another (not included)."""
     most = least = p.free[first]
@@ -211,7 +211,7 @@ def give_back(p: Linked, first: int, stop: int, gpus: int) -> None:
         level -= 1
 
 
-@kernel(allocates=False)
+@kernel(allocates=False, internal=True)
 def _note(p: Linked, level: int, begin_s: float, end_s: float) -> None:
     """Remember a hole."""
     least = level * WIDTH
@@ -237,20 +237,20 @@ def _note_step(p: Linked, step: int, stop: int, least: int) -> None:
         level -= 1
 
 
-@kernel(allocates=False)
+@kernel(allocates=False, internal=True)
 def _level_of(p: Linked, gpus: int) -> int:
     """The last level of no more GPUs, which may be fewer than none; -1: there is none."""
     return int(p.level[min(max(gpus, 0), len(p.level) - 1)])
 
 
-@kernel(allocates=False)
+@kernel(allocates=False, internal=True)
 def _class_of(p: Linked, begin_s: float, end_s: float) -> int:
     """The class of the length of a hole: by the leading bits of the number."""
     long_s = np.float64(end_s - begin_s + abs(end_s) * ROUNDED)
     return int(min(max((long_s.view(np.int64) >> p.meta[FINE]) - p.meta[SHORT], 0), CLASSES - 1))
 
 
-@kernel(allocates=False)
+@kernel(allocates=False, internal=True)
 def search(p: Linked, job: int, first: int, seconds: float, gpus: int) -> int:
     """The step where the first hole begins that ends before a promise and is long enough; `first`: there is none.
 
@@ -298,7 +298,7 @@ def search(p: Linked, job: int, first: int, seconds: float, gpus: int) -> int:
     return int(first)
 
 
-@kernel(allocates=False)
+@kernel(allocates=False, internal=True)
 def promise(p: Linked, job: int, at: int, seconds: float, gpus: int) -> None:
     """A job is promised its GPUs from the beginning of a step on."""
     p.refs[at] += 1
@@ -306,7 +306,7 @@ def promise(p: Linked, job: int, at: int, seconds: float, gpus: int) -> None:
     p.ends[job] = take(p, at, p.time[at] + seconds, gpus)
 
 
-@kernel(allocates=False)
+@kernel(allocates=False, internal=True)
 def lapse(p: Linked, job: int, gpus: int) -> None:
     """A job's promise is given up."""
     give_back(p, p.begins[job], p.ends[job], gpus)
@@ -314,7 +314,7 @@ def lapse(p: Linked, job: int, gpus: int) -> None:
     release(p, p.ends[job])
 
 
-@kernel(allocates=False)
+@kernel(allocates=False, internal=True)
 def move(p: Linked, job: int, at: int, seconds: float, gpus: int) -> None:
     """A job's promise moves forward to a step, far enough to leave all that it had."""
     start, end = p.begins[job], p.ends[job]

@@ -190,9 +190,10 @@ def _set_free(free: I64, size: I64, levels: I64, node: int, gpus: int) -> None:
     before = free[node]
     free[node] = gpus
     top = len(levels) - 1
-    for level in range(before + 1, gpus + 1):
+    # where GPUs may be anywhere rows of a log may have more than there are
+    for level in range(max(before, 0) + 1, gpus + 1):
         levels[level, word] |= bit
-    for level in range(gpus + 1, before + 1):
+    for level in range(max(gpus, 0) + 1, before + 1):
         levels[level, word] &= ~bit
     if gpus == size[node]:
         levels[top, word] |= bit

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import numpy as np
 
+from forerun.cluster.engine.kernels import counted_rule, promise_rule, slurm_rule
 from forerun.cluster.engine.kernels import node_plan as npl
 from forerun.cluster.engine.kernels import node_promises as pr
-from forerun.cluster.engine.kernels import promise_rule, slurm_rule
 from forerun.cluster.engine.kernels import queue_state as qs
 from forerun.cluster.engine.kernels.arrays import F64, I64
 from forerun.cluster.engine.kernels.heap import pop_least, push_least
+from forerun.cluster.engine.kernels.placement import ANYWHERE
 from forerun.core.kernels.jit import kernel
 
 
@@ -32,9 +33,15 @@ def advance(q: qs.Queue, terms: qs.Terms, until_s: float) -> float:
             now = min(now, clock[qs.TRY_S], clock[qs.WAKE_S])
         if (now < np.inf or meta[qs.QUEUED] > 0) and meta[qs.PASSED] < len(q.marks):
             now = min(now, q.marks[meta[qs.PASSED]])
+        now = min(now, qs.next_to_leave(q))
         if now >= until_s or now == np.inf or is_full(q, now):
             return now
         before, news = meta[qs.LOGGED], 0
+        while qs.next_to_leave(q) <= now:
+            job, news = q.leavers[meta[qs.LEFT]], qs.ENDED
+            meta[qs.LEFT] += 1
+            if job < meta[qs.ARRIVED]:
+                qs.drop(q, terms, job)
         if delayed:  # what is due at a second comes before what happens within it
             decide(q, terms, now, 0)
         while meta[qs.PASSED] < len(q.marks) and q.marks[meta[qs.PASSED]] <= now:
@@ -45,8 +52,9 @@ def advance(q: qs.Queue, terms: qs.Terms, until_s: float) -> float:
             meta[qs.RUNNING] = pop_least(q.ending, q.end_key, meta[qs.RUNNING])
             qs.leave(q, terms, job, now)
         while meta[qs.ARRIVED] < jobs and q.submit[meta[qs.ARRIVED]] <= now:
-            qs.queue_up(q, meta[qs.ARRIVED], now, terms)
-            news |= qs.CAME
+            if q.leaves[meta[qs.ARRIVED]] > now:
+                qs.queue_up(q, meta[qs.ARRIVED], now, terms)
+                news |= qs.CAME
             meta[qs.ARRIVED] += 1
         if terms.count_s > 0.0 and now >= clock[qs.RANKED_S] + terms.count_s:
             qs.count_anew(q, now, terms)
@@ -56,7 +64,12 @@ def advance(q: qs.Queue, terms: qs.Terms, until_s: float) -> float:
         else:
             decide(q, terms, now, news)
         if news == 0 and meta[qs.LOGGED] == before:  # none starts
-            left = meta[qs.RUNNING] > 0 or meta[qs.ARRIVED] < jobs or meta[qs.PASSED] < len(q.marks)
+            left = (
+                meta[qs.RUNNING] > 0
+                or qs.next_to_leave(q) < np.inf
+                or meta[qs.ARRIVED] < jobs
+                or meta[qs.PASSED] < len(q.marks)
+            )
             if not left and clock[qs.PLANNED_S] == now and clock[qs.TRY_S] == np.inf:
                 return np.inf  # nor ever will
             continue
@@ -85,6 +98,8 @@ def decide(q: qs.Queue, terms: qs.Terms, now: float, news: int) -> None:
     """Start jobs by the rule of the terms. news: what has happened, as numbers of `queue_state`."""
     if terms.rule == qs.PLAN:
         slurm_rule.decide(q, terms, now, news)
+    elif terms.rule == qs.COUNTED:
+        counted_rule.decide(q, terms, now, news)
     else:
         promise_rule.decide(q, terms, now)
 
@@ -112,8 +127,8 @@ def set_state(
     start_s : float64[count], since when.
     seat_first, seat_node, seat_gpus : the nodes of the job at a place of `running`, and its GPUs there (0: an even share):
         entries `seat_first[at]` up to `seat_first[at + 1]`. Nodes that it may not use, or on which its GPUs are not free,
-        are left out. Where it is left with none it is put on the nodes on which it would start now; if there are none,
-        too, it runs without. Jobs beyond the number of GPUs are passed over.
+        are left out, unless GPUs may be anywhere. Where it is left with none it is put on the nodes on which it would start
+        now; if there are none, too, it runs without. Jobs beyond the number of GPUs are passed over.
     waiting : the jobs that wait, in any order.
     """
     s, p, meta = q.nodes, q.promises, q.meta
@@ -132,6 +147,10 @@ def set_state(
         meta[qs.ARRIVED] += 1
     while meta[qs.PASSED] < len(q.marks) and q.marks[meta[qs.PASSED]] <= now:
         meta[qs.PASSED] += 1
+    while meta[qs.RETURNED] < len(q.failures) and q.window_to[q.failures[meta[qs.RETURNED]]] <= now:
+        meta[qs.RETURNED] += 1
+    while meta[qs.LEFT] < len(q.leavers) and q.leaves[q.leavers[meta[qs.LEFT]]] <= now:
+        meta[qs.LEFT] += 1
     for place in range(qs.CLOCK):
         q.clock[place] = np.inf
     q.clock[qs.RANKED_S] = q.clock[qs.PLANNED_S] = q.clock[qs.TRIED_S] = -np.inf
@@ -142,12 +161,13 @@ def set_state(
         job = running[at]
         s.seat_first[job], s.seat_count[job] = s.meta[npl.SEATS], 0
         wide = seat_first[at + 1] - seat_first[at]
-        if wide > 0 and terms.rule != qs.PLAN:
+        if wide > 0 and terms.rule <= qs.KEPT:
             s.kind[job] = pr.class_on(s, p, job, seat_node[seat_first[at]])
         for seat in range(seat_first[at], seat_first[at + 1]):
             node = seat_node[seat]
             gpus = seat_gpus[seat] if seat_gpus[seat] > 0 else npl.gpus_on(s, job, node, wide)
-            if npl.may_use(s, job, node) and 0 < gpus <= s.free[node]:
+            is_there = gpus <= s.free[node] or terms.placement == ANYWHERE
+            if npl.may_use(s, job, node) and gpus > 0 and is_there:
                 npl.take_seat(s, job, node, gpus)
         if s.seat_count[job] == 0:
             if terms.rule == qs.PLAN:
@@ -155,14 +175,16 @@ def set_state(
             else:
                 homeless += not promise_rule.put_somewhere(q, terms, job, now)
         npl.enter(s, job, start_s[at] + s.request[job])
-        if terms.rule != qs.PLAN:
-            p.belief[job] = start_s[at] + s.request[job]
+        p.belief[job] = start_s[at] + s.request[job]
+        if terms.rule <= qs.KEPT:
             pr.occupy(s, p, job, -np.inf, p.belief[job], 1)
         q.first_start[job], q.end[job] = start_s[at], -1.0
         qs.count_in(q.limits, job, s.kind[job], q.gpus[job], 1)
         qs.charge(q.ranks, job, q.gpus[job], now, terms.decay_per_s)
         end = max(start_s[at] + q.work[job], now)
         meta[qs.RUNNING] = push_least(q.ending, q.end_key, meta[qs.RUNNING], job, end)
+    if terms.rule == qs.COUNTED:
+        counted_rule.lay_out_again(q, terms, now)
     for at in range(len(waiting)):
         q.first_start[waiting[at]] = q.end[waiting[at]] = -1.0
         qs.queue_up(q, waiting[at], now, terms)

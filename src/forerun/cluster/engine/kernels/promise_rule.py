@@ -32,13 +32,15 @@ def allowed(q: qs.Queue, job: int) -> bool:
 def decide(q: qs.Queue, terms: qs.Terms, now: float) -> None:
     """Start jobs by the rule of the terms."""
     q.nodes.meta[npl.STARTS] = 0
-    if terms.order == qs.WFP3:
-        qs.count_anew(q, now, terms)
     crowded = announce(q, now)
     crowded |= believe(q, terms, now)
     q.clock[qs.WAKE_S] = np.inf
-    if q.meta[qs.WAITING] == 0:
+    levels = q.nodes.levels
+    some = terms.rule == qs.KEPT or npl.enough(levels[1], levels[0], 0, levels.shape[1], 1)
+    if q.meta[qs.WAITING] == 0 or not some:
         return
+    if terms.order == qs.WFP3:
+        qs.count_anew(q, now, terms)
     if terms.rule == qs.IN_ORDER:
         pass_in_order(q, terms, now)
     elif terms.rule == qs.KEPT:
@@ -70,19 +72,36 @@ def take_picked(q: qs.Queue, job: int) -> None:
 
 @kernel(allocates=False, internal=True)
 def announce(q: qs.Queue, now: float) -> bool:
-    """Take announced maintenance out of the profile; whether others have or were promised its GPUs."""
-    p, crowded = q.promises, False
-    while q.meta[qs.ANNOUNCED] < len(q.window_from) and q.window_announced[q.meta[qs.ANNOUNCED]] <= now:
-        window = q.meta[qs.ANNOUNCED]
-        q.meta[qs.ANNOUNCED] += 1
-        from_s, to_s = max(now, q.window_from[window]), q.window_to[window]
-        for unit in range(q.window_gpus.shape[1]):
-            if q.window_gpus[window, unit] > 0 and to_s > now:
-                pf.take(p.profile, unit, from_s, to_s, q.window_gpus[window, unit])
-                crowded |= pf.least(p.profile, unit, from_s, to_s) < 0
-                if unit < len(p.held):
-                    p.held[unit] += 1
+    """Take announced maintenance out of the profile; whether others have or were promised its GPUs.
+
+    What has failed is out for ever until it is back.
+    """
+    p, meta, crowded = q.promises, q.meta, False
+    while meta[qs.RETURNED] < len(q.failures) and q.window_to[q.failures[meta[qs.RETURNED]]] <= now:
+        take_away(q, q.failures[meta[qs.RETURNED]], now, -1)
+        meta[qs.RETURNED] += 1
+        for pool in range(len(p.given)):
+            p.given[pool] = 1
+    while meta[qs.ANNOUNCED] < len(q.window_from) and q.window_announced[meta[qs.ANNOUNCED]] <= now:
+        if q.window_to[meta[qs.ANNOUNCED]] > now:
+            crowded |= take_away(q, meta[qs.ANNOUNCED], now, 1)
+        meta[qs.ANNOUNCED] += 1
     return crowded
+
+
+@kernel(allocates=False, internal=True)
+def take_away(q: qs.Queue, window: int, now: float, sign: int) -> bool:
+    """What a window takes is out of the profile (1), or back in it (-1); whether others have or were promised it."""
+    p, crowded = q.promises, False
+    from_s, to_s = max(now, q.window_from[window]), q.window_until[window]
+    for unit in range(q.window_gpus.shape[1]):
+        if q.window_gpus[window, unit] > 0:
+            pf.forget(p.profile, unit, now)
+            pf.take(p.profile, unit, from_s, to_s, sign * q.window_gpus[window, unit])
+            crowded |= sign > 0 and pf.least(p.profile, unit, from_s, to_s) < 0
+            if unit < len(p.held):
+                p.held[unit] += sign
+    return bool(crowded)
 
 
 @kernel(allocates=False, internal=True)

@@ -6,6 +6,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
+from forerun.cluster.engine.kernels import linked_profile as lp
 from forerun.cluster.engine.kernels import node_plan as npl
 from forerun.cluster.engine.kernels import node_promises as pr
 from forerun.cluster.engine.kernels.arrays import BOOL, F64, I64
@@ -23,14 +24,17 @@ PASSED: Final = 7  # instants of `marks`
 QUEUED: Final = 8  # jobs that wait
 ANNOUNCED: Final = 9  # windows that are in the profile
 MISSED: Final = 10  # whether jobs were not looked at in the last pass
-PLACES: Final = 11
+RETURNED: Final = 11  # of `failures`, those that are over
+LEFT: Final = 12  # of `leavers`, those whose instant has come
+PLACES: Final = 13
 
 #: rules by which jobs start: in order, until one does not fit; those that fit, beside promises for this decision, or beside
-#: promises that are kept; in order, and by Slurm's plan
+#: promises that are kept, also where all GPUs are alike; in order, and by Slurm's plan
 IN_ORDER: Final = 0
 ONCE: Final = 1
 KEPT: Final = 2
-PLAN: Final = 3
+COUNTED: Final = 3
+PLAN: Final = 4
 
 #: orders of the queue: any that does not change; by WFP3; by priorities that are whole numbers
 FIXED: Final = 0
@@ -108,6 +112,7 @@ class Queue(NamedTuple):
     Parameters
     ----------
     submit, work, gpus : of the jobs, in order of submission.
+    leaves : when each leaves the queue if it has not started; infinite: it does not. leavers: those that do, in order.
     first_start, end : what becomes of each.
     first_promise : the first start that each was promised.
     entry_first : int64[jobs + 1], where the entries of each job begin: one for each of its partitions where the rule is
@@ -115,13 +120,16 @@ class Queue(NamedTuple):
     entry_job, entry_kind, entry_wide, entry_each, line : by entry, its job, what it has there of the columns of `nodes`,
         and the number of the partition.
     nodes, promises, limits, ranks : where jobs run, what keeps them from it, and their order.
+    linked : the profile by which promises are kept where all GPUs are alike.
     ending, end_key : heap of running jobs by their end.
     waiting : the entries that wait, in their order, and maybe some of jobs that have started.
     held_up : by line, scratch: whether a job of it does not fit.
     line_nodes : int64[lines, words], the nodes of each line.
     shut : int64[words], scratch: the nodes of lines in which a job does not fit.
     window_from, window_to, window_announced, window_nodes : maintenance, by announcement.
+    window_until : until when schedulers believe that it lasts.
     window_gpus : int64[windows, units and groups], the GPUs that it takes of each.
+    failures : windows whose end is not known before it comes, by end.
     marks : the instants of maintenance at which there is a decision, ascending.
     clock, meta : instants and counters, see above.
     log_row, log_gpus, event_time, event_pending, event_first : as of the priority queue.
@@ -132,6 +140,8 @@ class Queue(NamedTuple):
     submit: F64
     work: F64
     gpus: I64
+    leaves: F64
+    leavers: I64
     first_start: F64
     end: F64
     first_promise: F64
@@ -143,6 +153,7 @@ class Queue(NamedTuple):
     line: I64
     nodes: npl.Nodes
     promises: pr.Promises
+    linked: lp.Linked
     limits: Limits
     ranks: Ranks
     ending: I64
@@ -154,8 +165,10 @@ class Queue(NamedTuple):
     window_from: F64
     window_to: F64
     window_announced: F64
+    window_until: F64
     window_nodes: I64
     window_gpus: I64
+    failures: I64
     marks: F64
     clock: F64
     meta: I64
@@ -315,6 +328,38 @@ def queue_up(q: Queue, job: int, now: float, terms: Terms) -> None:
 
 
 @kernel(allocates=False, internal=True)
+def drop(q: Queue, terms: Terms, job: int) -> None:
+    """A job that waits leaves the queue."""
+    s, p, stays = q.nodes, q.promises, 0
+    q.meta[QUEUED] -= 1
+    for at in range(q.meta[WAITING]):
+        if q.entry_job[q.waiting[at]] != job:
+            q.waiting[stays] = q.waiting[at]
+            stays += 1
+    q.meta[WAITING] = stays
+    if p.at[job] == pr.NO_PROMISE or p.at[job] == np.inf:
+        return
+    if terms.rule == COUNTED:
+        lp.lapse(q.linked, job, q.gpus[job])
+    else:
+        pr.gives(s, p, job)
+        pr.lay(s, p, job, -1)
+        pr.release(p, job)
+
+
+@kernel(allocates=False, internal=True)
+def next_to_leave(q: Queue) -> float:
+    """When the next job that waits leaves; infinite: none does. Those that have started, or never came, are passed over."""
+    meta = q.meta
+    while meta[LEFT] < len(q.leavers):
+        job = q.leavers[meta[LEFT]]
+        if q.first_start[job] < 0.0 and q.leaves[job] > q.submit[job]:
+            return float(q.leaves[job])
+        meta[LEFT] += 1
+    return np.inf
+
+
+@kernel(allocates=False, internal=True)
 def count_anew(q: Queue, now: float, terms: Terms) -> None:
     """Count all priorities and put the queue in order; it hardly changes from one count to the next."""
     q.clock[RANKED_S] = now
@@ -359,7 +404,11 @@ def leave(q: Queue, terms: Terms, job: int, now: float) -> None:
     """A running job ends."""
     s, p = q.nodes, q.promises
     q.end[job] = now
-    if terms.rule != PLAN and p.belief[job] > now:
+    if terms.rule == COUNTED and p.belief[job] > now:
+        lp.forget(q.linked, now)
+        lp.give_back(q.linked, q.linked.link[lp.HEAD], q.linked.ends[job], q.gpus[job])
+        lp.release(q.linked, q.linked.ends[job])
+    elif terms.rule <= KEPT and p.belief[job] > now:
         pr.forget(s, p, job, now)
         pr.occupy(s, p, job, now, p.belief[job], -1)
         pr.gives(s, p, job)

@@ -179,7 +179,7 @@ def plan(q: qs.Queue, terms: qs.Terms, now: float, last: int) -> None:
     for window in range(len(q.window_from)):
         if q.window_announced[window] <= now < q.window_to[window]:
             for pool in range(len(s.slots)):
-                npl.keep_free(s, pool, q.window_from[window], q.window_to[window], q.window_nodes[window])
+                npl.keep_free(s, pool, q.window_from[window], q.window_until[window], q.window_nodes[window])
     stays = 0
     for at in range(meta[qs.WAITING]):
         entry = q.waiting[at]
