@@ -80,7 +80,7 @@ def scenario(site: Site, folder: Path, policy: str = "easy", files: Sequence[str
     path = folder / "site.yaml"
     path.write_text(
         "domain: cluster\n"
-        f"trace: {{file: sacct.txt, format: sacct, options: {{timezone: {site.zone}, cancelled: true}}}}\n"
+        f"trace: {{file: sacct.txt, format: sacct, options: {{timezone: {site.zone}}}}}\n"
         f"machines: {{file: slurm.conf, site: [{', '.join(files)}]}}\n"
         "placement: first-fit\n"
         f"policy: {{name: {policy}, order: {{name: multifactor}}}}\n"

@@ -98,7 +98,7 @@ def table_of_file(
         return read_jobs(path, repairs)
     reader = readers().get(format, where=str(path))
     if unfinished and issubclass(reader, JobReader):
-        options = {"unfinished": True, **(options or {})}
+        options = {"unfinished": True, "cancelled": True, **(options or {})}
     return table_of_log(read_trace(path, format, options=options, repairs=repairs), path.name, repairs)
 
 

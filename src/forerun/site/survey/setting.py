@@ -95,7 +95,8 @@ def _written(
     repairs = RepairLog()
     options: dict[str, Any] = {"timezone": zone} if zone and log.format == "sacct" else {}
     if "unfinished" in readers().get(log.format).__struct_fields__:
-        options["unfinished"] = True  # jobs that run or wait at the log's end
+        # jobs that run or wait at the log's end, and those that left the queue before they ran
+        options |= {"unfinished": True, "cancelled": True}
     read = read_trace(log.path, log.format, options=options, repairs=repairs)
     if "start_s" not in read or not np.isfinite(read["start_s"]).any():
         raise InputError.at(
