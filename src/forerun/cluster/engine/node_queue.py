@@ -24,7 +24,7 @@ from forerun.cluster.engine.kernels import queue_state as qs
 from forerun.cluster.engine.kernels import slurm_rule
 from forerun.cluster.engine.priority import QueueRules
 from forerun.cluster.engine.record import Record
-from forerun.cluster.inputs.arrays import BOOL, F64, I64, Cluster, JobLabels, Jobs
+from forerun.cluster.inputs.arrays import BOOL, F64, I64, JobLabels, Jobs
 from forerun.cluster.inputs.limits import Limits
 from forerun.cluster.inputs.reach import WHOLE_NODE, Entries, Reach, beside_nodes, entries_of, reach_of
 from forerun.cluster.inputs.setting import Setting, Window
@@ -585,12 +585,6 @@ class NodeQueueRules(QueueRules):
         weights, ranks, jobs, cluster = order.weights, queue.ranks, setting.jobs, setting.cluster
         decay_per_s = math.log(2.0) / order.half_life_s if order.half_life_s else 0.0
         entries = entries_of(jobs, cluster)
-        if self.counted:  # each GPU is a node, of which all may be had
-            total = np.ones((1, cluster.gpus), np.bool_)
-            gpus = jobs.gpus[entries.job]
-            reach = Reach(total, 0 * gpus, gpus, gpus, 0 * gpus + 1, 0 * gpus, total)
-            entries, cluster = replace(entries, reach=reach), Cluster.uniform(1, cluster.gpus, 1)
-            order = order.with_(nodes=0)
         for column, values in zip(
             (ranks.tier, ranks.fixed), order.standing(jobs, cluster, entries), strict=True
         ):

@@ -20,6 +20,7 @@ from forerun.cluster.inputs.reach import reach_of
 from forerun.cluster.inputs.setting import Setting
 from forerun.cluster.observer import Observer
 from forerun.cluster.policies.backfilling.base import BackfillPolicy
+from forerun.cluster.policies.orders.multifactor import Multifactor
 from forerun.cluster.policy import Allocator, Policy, PriorityPolicy, Schedule
 from forerun.cluster.scenario import Scenario
 from forerun.core.rng import stream
@@ -92,8 +93,10 @@ def rules_for(policy: Policy, setting: Setting, record: Record, terms: Terms, se
         alike = types == 1 or (alike and not everywhere)
     if isinstance(policy, BackfillPolicy | PriorityPolicy) and alone and alike and policy.compiles:
         confined = terms.placement == "anywhere" and (policy.places or not everywhere)
-        placement = PLACEMENTS.index("first-fit" if confined else terms.placement)
-        return NodeQueueRules(setting, record, policy.terms(placement, setting.seed), policy.order)
+        placement = "first-fit" if confined else terms.placement
+        if placement != "anywhere" or not isinstance(policy.order, Multifactor):
+            rule = policy.terms(PLACEMENTS.index(placement), setting.seed)
+            return NodeQueueRules(setting, record, rule, policy.order)
     return AllocatorRules(setting, record, policy, policy.build(stream(seed, "policy")), terms)
 
 
