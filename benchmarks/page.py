@@ -432,9 +432,9 @@ def replays_text() -> str:
             )
         )
     return (
-        "`forerun replay backtest` on every part of every log, none chosen: months of real ones, fortnights of drawn sites.\n"
-        "Machine, policy and refusal are known from before a part; refused ones are scored, too. \\* is beyond the limits:\n"
-        "10 % of the mean wait, 30 % of its worst class.\n\n"
+        "`forerun replay backtest` on every part of every log, none chosen: months of real ones, fortnights of drawn\n"
+        "sites. Machine, policy and refusal are known from before a part; refused ones are scored, too. \\* is beyond the\n"
+        "limits: 10 % of the mean wait, 30 % of its worst class.\n\n"
         + table(
             (
                 "logs",

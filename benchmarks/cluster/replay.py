@@ -3,9 +3,9 @@
     python benchmarks/cluster/replay.py [--json]
 
 Machine, policy and refusal come from before each part; refused parts are scored, too. The logs are those of real machines in
-FORERUN_DATA_DIR, or in ../shared/data beside the project, by calendar months, and of drawn sites, by fortnights: once with the
-files of the site and the policy that made its log, and once from the log alone. Exit code 1 if fewer than 70 % of the parts are
-answered for, fewer than 85 % of those are within the limits, or refused ones are off by less in the middle.
+FORERUN_DATA_DIR, or in ../shared/data beside the project, by calendar months, and of drawn sites, by fortnights: once with
+the files of the site and the policy that made its log, and once from the log alone. Exit code 1 if fewer than 70 % of the
+parts are answered for, fewer than 85 % of those are within the limits, or refused ones are off by less in the middle.
 """
 
 from __future__ import annotations
