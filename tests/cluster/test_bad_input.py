@@ -152,6 +152,7 @@ class Spoiler:
 def test_a_failed_run_is_reported_and_saved(
     simulate: Any, monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:
+    monkeypatch.setattr(Fifo, "compiles", False)
     monkeypatch.setattr(Fifo, "build", lambda self, rng: Spoiler())
     rows = "first,0,100,a,900,64,2,100\nsecond,10,50,a,900,64,2,50\nthird,400,80,a,900,64,4,80"
     options = ("--set", "placement=first-fit")
@@ -170,6 +171,7 @@ def test_starving_all_jobs_ends_the_run_with_a_reason(simulate: Any, monkeypatch
         def allocate(self, view: Any) -> Any:
             return Allocation(np.zeros(view.count, np.int64))
 
+    monkeypatch.setattr(Fifo, "compiles", False)
     monkeypatch.setattr(Fifo, "build", lambda self, rng: Miser())
     code, result, _ = simulate(GOOD, "--set", "placement=first-fit")
     assert code == 0 and result["summary"]["unfinished_jobs"] == 1

@@ -88,7 +88,7 @@ def test_who_was_never_in_the_queue_is_dropped(tmp_path: Path) -> None:
     """One that was held until it was cancelled, and without the option all."""
     held = row("held", 8, 10, None, 300, "CANCELLED", eligible=2000)
     assert len(ran(tmp_path, [*ROWS, held], "fifo").tables["jobs"]) == 3
-    plain = ran(tmp_path, ROWS, "fifo", "trace.options={}")
+    plain = ran(tmp_path, ROWS, "fifo", "trace.options={cancelled: false}")
     assert (
         plain.tables["jobs"]["job"].tolist() == ["first", "small"] and "cancelled_jobs" not in plain.summary
     )

@@ -179,8 +179,8 @@ def test_jobs_that_cannot_be_scored_count_apart(tmp_path: Path) -> None:
         Job("waits", at_s, 60, 1, "u0", state="PENDING"),
     ]
     run = simulated([*past, *gone], tmp_path)
-    assert "2 cancelled while pending, 2 not ended" in run.lead["history"]
-    assert "1 held" in run.lead["history"]
+    for count in ("2 cancelled while pending", "2 not ended", "1 held"):
+        assert count in run.lead["history"]
 
 
 def test_without_recorded_starts_there_is_one_line_and_no_comparison(tmp_path: Path) -> None:

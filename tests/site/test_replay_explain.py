@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 import pytest
 
 from forerun.cluster.engine.kernels import queue_state as qs
@@ -57,36 +58,44 @@ def by_the_engine(case: Case, policy: BackfillPolicy, windows: tuple[Outage, ...
             mine = found[order[job]]
             mine[cause] = mine.get(cause, 0.0) + seconds
 
-    def cause(job: int, now: float) -> str:
+    def cause(job: int, now: float, free: int, runs: npt.NDArray[np.bool_]) -> str:
         need, ends_s = int(queue.gpus[job]), now + queue.nodes.request[job]
-        runs = (queue.first_start >= 0) & (queue.end < 0)
         near = [one for one in windows if one.announced_s <= now < one.to_s and one.from_s < ends_s]
         away = sum(one.of(pool) for one in near)
         if pool.gpus - away < need:
             return "maintenance"
         if user[job] and np.count_nonzero(runs & (user == user[job])) >= most:
             return "limit"
-        return "nodes_in_use" if int(queue.nodes.free[0]) - away < need else "free"
+        return "nodes_in_use" if free - away < need else "free"
 
     last: dict[int, str] = {}
+    known = [at for one in windows for at in (one.announced_s, one.from_s, one.to_s)]
+
+    def charge(from_s: float, to_s: float, waiting: list[int], changed: bool, state: tuple[Any, ...]) -> None:
+        """What kept jobs waiting from one event to the next; an outage also comes near between them."""
+        for job in waiting:
+            marks = [*known, *(one.from_s - queue.nodes.request[job] for one in windows)]
+            inner = sorted({at for at in marks if from_s < at < to_s})
+            for begin_s, end_s in zip([from_s, *inner], [*inner, to_s], strict=True):
+                if changed or begin_s in marks:
+                    last[job] = cause(job, begin_s, *state)
+                note(job, last[job], end_s - begin_s)
+
+    before: tuple[Any, ...] = ()
     while True:
         came = int(queue.meta[qs.ARRIVED])
-        next_s = playing.play(np.inf)
+        playing.play(np.inf)
         if not queue.meta[qs.EVENTS]:
             break
         now = float(queue.event_time[0])
-        waiting = sorted(queue.waiting[: queue.meta[qs.WAITING]].tolist())
-        known = [at for one in windows for at in (one.announced_s, one.from_s, one.to_s)]
+        if before:
+            charge(before[0], now, *before[1:])
         # where a promised start passes without one nothing has changed
         changed = came < queue.meta[qs.ARRIVED] or queue.meta[qs.LOGGED] > 0
-        for job in waiting:
-            # an outage also comes near between two decisions
-            marks = [*known, *(one.from_s - queue.nodes.request[job] for one in windows)]
-            inner = sorted({at for at in marks if now < at < next_s})
-            for from_s, to_s in zip([now, *inner], [*inner, next_s], strict=True):
-                if changed or from_s in marks:
-                    last[job] = cause(job, from_s)
-                note(job, last[job], to_s - from_s)
+        runs = (queue.first_start >= 0) & (queue.end < 0)
+        waiting = sorted(queue.waiting[: queue.meta[qs.WAITING]].tolist())
+        before = now, waiting, changed, (int(queue.nodes.free[0]), runs)
+    assert not before[1]
     for job in range(count):
         note(job, "launch", pool.launch_s)
         note(job, "not_eligible", float(ready_s[order[job]] - case.submit_s[order[job]]))
