@@ -231,6 +231,7 @@ def test_the_first_in_an_empty_cluster_has_nobody_to_blame(policy: str, tmp_path
     if issubclass(schedulers().get(policy), Allocator) and policy not in (
         "las",
         "slurm-backfill",
+        "slurm-builtin",
     ):  # which take some time
         assert story.waits == () and "never waited" in story.why and story.figure is None
 

@@ -215,6 +215,7 @@ def test_runs_without_slowdown_keep_their_id() -> None:
         (scenario, before),
         (scenario.trace, before["trace"]),
         (scenario.machines, before["machines"]),
+        (scenario.costs, before["costs"]),
     ):
         for name in spec.added_later:
             assert not data.pop(name)

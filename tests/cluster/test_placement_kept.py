@@ -138,6 +138,7 @@ def test_a_scenario_asks_for_it_and_others_keep_their_ids() -> None:
         (free, before),
         (free.trace, before["trace"]),
         (free.machines, before["machines"]),
+        (free.costs, before["costs"]),
     ):
         for name in spec.added_later:
             assert not data.pop(name)

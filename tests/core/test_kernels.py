@@ -152,10 +152,10 @@ def test_an_edit_of_a_callee_in_another_package_of_forerun_is_noticed(tmp_path: 
     """Kernels of replays call those of clusters, which call core's: the cache's folder depends on all three files."""
     source = Path(forerun.__file__).parent
     shutil.copytree(source, tmp_path / "forerun", ignore=shutil.ignore_patterns("__pycache__"))
-    kernel = tmp_path / "forerun" / "site" / "kernels" / "restore.py"
+    kernel = tmp_path / "forerun" / "site" / "kernels" / "play_on.py"
     asked = (
         "from pathlib import Path; from forerun.core.kernels.jit import _cache_folder; "
-        f"print(_cache_folder('forerun.site.kernels.restore', Path({str(kernel)!r})))"
+        f"print(_cache_folder('forerun.site.kernels.play_on', Path({str(kernel)!r})))"
     )
 
     def folder() -> str:

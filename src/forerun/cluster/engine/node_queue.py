@@ -299,7 +299,8 @@ def _promises(
     promised = jobs if terms.rule == qs.KEPT else min(terms.promises, jobs)
     seats = int(wide.sum()) if terms.rule == qs.KEPT else promised * int(wide.max(initial=1))
     most = max(map(len, groups_of), default=0)
-    steps = 2 * (total + seats + windows * (units + len(places)) + most * (total + promised)) + 8
+    run = len(free.runs) - 1  # at once, of a log perhaps more than there are GPUs
+    steps = 2 * (run + seats + windows * (units + len(places)) + most * (run + promised)) + 8
     steps += units + len(places)
     group_first = np.cumsum([0, *map(len, groups_of)]).astype(np.int64)
     groups = np.array([units + group for of_job in groups_of for group in of_job], np.int64)
