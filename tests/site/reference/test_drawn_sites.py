@@ -12,6 +12,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
+import forerun
 from forerun.core.trace.reader import read_trace
 from forerun.core.trace.repair import RepairLog
 
@@ -262,3 +263,13 @@ def test_changes_of_a_world_have_the_effect_that_they_must() -> None:
         assert {one.job.id for one in after} == {one.job.id for one in truth}
         assert name != "a node more" or effect_s(site, truth, after) < 0
     assert effect_s(site, truth, truth) == 0
+
+
+def test_nodes_that_failed_and_partitions_of_several_types(tmp_path: Path) -> None:
+    """Where a node went DOWN a run decides through a view, in which a job has GPUs of one type."""
+    site = draw(13, 150, 8)
+    write(site, site.attempts(), tmp_path)
+    result = forerun.simulate(forerun.load(scenario(site, tmp_path, "slurm-backfill")))
+    kind = {at: node.gpu_type for at, node in enumerate(site.world.nodes)}
+    for nodes in result.tables["allocations"]["nodes"].tolist():
+        assert len({kind[int(one.partition(":")[0])] for one in str(nodes).split()}) == 1, nodes

@@ -729,6 +729,10 @@ def decided(
     begin = np.cumsum([0, *map(len, on)]).astype(np.int64)
     start_s = np.append(view.changed_s[running], [one.start_s for one in gone])
     running = np.append(running, view.count + np.arange(len(gone)))
+    for job, mine in zip(running.tolist(), on, strict=True) if terms.rule == qs.PLAN else ():
+        for kind in queue.entry_kind[slice(*queue.entry_first[[job, job + 1]].tolist())].tolist():
+            if mine and queue.nodes.reach[kind, mine[0][0] >> 6] >> (mine[0][0] & 63) & 1:
+                nodes.kind[job] = kind
     nq.set_state(queue, terms, view.now_s, running, start_s, begin, seats[0], seats[1], waiting)
     if delayed:
         waiting = waiting[~fresh[waiting]]
@@ -808,6 +812,7 @@ def _of_view(view: View, terms: qs.Terms, gone: Sequence[Ran]) -> tuple[qs.Queue
     if plans:
         assert view.entries is not None
         size, types, entries = view.node_gpus, view.node_type, view.entries.of(jobs)
+        entries = entries.by_type(types) if several else entries
         terms = terms._replace(placement=pk.FIRST_FIT)
         limits = None if view.limits is None else view.limits.without_planned().of(jobs)
     elif view.reach is not None:

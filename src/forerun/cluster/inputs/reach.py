@@ -75,6 +75,21 @@ class Entries:
         rows = np.repeat(self.first[jobs] - first[:-1], counts) + np.arange(first[-1])
         return Entries(first, self.reach.of(rows), tuple(self.partition[row] for row in rows.tolist()))
 
+    def by_type(self, types: I64) -> Entries:
+        """The same once for each GPU type of their nodes, for jobs whose GPUs are all of one type. types: of the nodes."""
+        masks, numbers = list[BOOL](), list[list[int]]()
+        for mine in self.reach.nodes:
+            of_types = [mine & (types == number) for number in np.unique(types[mine])] or [mine]
+            numbers.append(list(range(len(masks), len(masks) + len(of_types))))
+            masks += of_types
+        parts = [numbers[kind] for kind in self.reach.kind.tolist()]
+        counts = np.array([len(one) for one in parts], np.int64)
+        rows = np.repeat(np.arange(len(counts)), counts)
+        kind = np.array([number for one in parts for number in one], np.int64)
+        reach = replace(self.reach.of(rows), nodes=np.array(masks), kind=kind)
+        first = np.concatenate(([0], np.cumsum(counts)))[self.first]
+        return Entries(first, reach, tuple(self.partition[row] for row in rows.tolist()))
+
 
 def entries_of(jobs: Jobs, cluster: Cluster) -> Entries:
     """Jobs once for each of their partitions."""
