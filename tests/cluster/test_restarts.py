@@ -13,6 +13,7 @@ import forerun
 from forerun.cluster.engine.allocator import Terms
 from forerun.cluster.engine.record import Record
 from forerun.cluster.engine.run import run_rules
+from forerun.cluster.inputs import prepare
 from forerun.cluster.inputs.arrays import Cluster, JobLabels, Jobs
 from forerun.cluster.inputs.files import JobTable
 from forerun.cluster.inputs.node_failures import own_mtbf_s, with_drawn_failures
@@ -349,3 +350,10 @@ def test_a_log_has_a_rate_of_its_own_or_one_has_to_be_given(tmp_path: Path) -> N
         drawn_failures(tmp_path, "failures: {repair_s: 60}\n")
     with pytest.raises(ForerunError, match="failures: is for policies that plan by requested times"):
         drawn_failures(tmp_path, "failures: {node_mtbf_s: 60}\n", "fifo")
+
+
+def test_a_long_log_has_restarts_as_they_came(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(prepare, "MOST_RESTARTED", 3)
+    result = on_a_site(tmp_path, LOG, "site|n1|2026-03-02T00:30:00|2026-03-02T01:30:00|DOWN|gone|root\n")
+    assert ran(result) == {"1": [(0, 30)], "1#2": [(32, 92)], "2": [(100, 160)], "3": [(101, 401)]}
+    assert any("come again when they did" in note for note in result.notes)
