@@ -127,7 +127,7 @@ class AllocatorRules(ObservingRules[float]):
             self._require_places()
         self.unplaced: I64 = np.zeros(count, np.int64)
         self.now_s = 0.0
-        self.coming_s = float(self.state.f[ak.SUBMIT, 0])  # nobody comes after the first one's end before it
+        self.coming_s = float(self.state.f[ak.SUBMIT, 0])  # whoever follows another job comes later
         record.moved_s[self.state.f[ak.DELAY] >= 0] = np.inf
         leaves_s = setting.jobs.leaves_s
         #: jobs that leave if they have not started, the next one last

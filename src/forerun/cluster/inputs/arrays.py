@@ -264,7 +264,7 @@ class Jobs(Columns):
         row: I64 = np.full(len(self), -1, np.int64)
         if self.labels is None or not any(self.labels.after):
             return row
-        known: dict[str, int] = {}  # of jobs before it only, so that nobody waits for himself
+        known: dict[str, int] = {}  # earlier jobs only, so that no job waits for itself
         for at, (name, after) in enumerate(zip(self.id, self.labels.after, strict=True)):
             row[at] = known.get(after, -1) if after else -1
             known[str(name)] = at

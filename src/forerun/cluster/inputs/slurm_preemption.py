@@ -15,7 +15,7 @@ from forerun.core.errors import ScenarioError
 def preemption_of(
     conf: SlurmPriorities, paths: Sequence[Path], labels: JobLabels | None
 ) -> tuple[Preemption | None, tuple[str, ...]]:
-    """Whose jobs stop whose; None: nobody's; and notes on what is not simulated of it.
+    """Which jobs stop which others (None: preemption is off), and notes on what is not simulated of it.
 
     Raises ScenarioError with every problem of the files.
 
@@ -34,15 +34,15 @@ def preemption_of(
     by_partition = kind == "partition_prio"
     if by_partition:
         says = {
-            **{name: (where, told) for name, (where, told) in conf.partitions.items()},
+            **{name: (where, values) for name, (where, values) in conf.partitions.items()},
             **{
                 one.name: (one.where, {key.lower(): text for key, text in one.says.items()})
                 for one in site.partitions
             },
         }
         tier = {
-            name: site.whole(where, "PriorityTier", told.get("prioritytier", "1"))
-            for name, (where, told) in says.items()
+            name: site.whole(where, "PriorityTier", values.get("prioritytier", "1"))
+            for name, (where, values) in says.items()
         }
         over = {name: [other for other in tier if tier[other] < tier[name]] for name in tier}
     else:
@@ -50,11 +50,11 @@ def preemption_of(
             one.name: (one.where, {key.lower(): text for key, text in one.says.items()}) for one in site.qos
         }
         tier = {one.name: one.priority for one in site.qos}
-        over = {name: told.get("preempt", "").split(",") for name, (_, told) in says.items()}
+        over = {name: values.get("preempt", "").split(",") for name, (_, values) in says.items()}
     usual = conf.settings.get("preemptmode", ("", "OFF"))[1]
-    mode = {name: _mode(told.get("preemptmode", ""), usual) for name, (_, told) in says.items()}
+    mode = {name: _mode(values.get("preemptmode", ""), usual) for name, (_, values) in says.items()}
     grace_s = {
-        name: _grace_s(site, where, told.get("gracetime", "0")) for name, (where, told) in says.items()
+        name: _grace_s(site, where, values.get("gracetime", "0")) for name, (where, values) in says.items()
     }
     where, exempt = conf.settings.get("preemptexempttime", ("", "0"))
     exempt_s = 0 if exempt.startswith("-") else site.seconds(where, "PreemptExemptTime", exempt)

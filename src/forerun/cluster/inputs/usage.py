@@ -109,7 +109,7 @@ def _numbers(text: str, number: Mapping[str, int]) -> list[int]:
 def joined(table: JobTable, again: BOOL, checkpoint_s: float) -> tuple[JobTable, tuple[str, ...]]:
     """The log, in which the runs of a job are one job where the run itself puts jobs back into the queue; and a note.
 
-    The work of such a job is that of its last run, and what checkpoints kept of those before: what a failure cut short
+    The work of such a job is that of its last run, and what checkpoints saved of those before: what a failure cut short
     would else be cut short twice.
 
     Parameters
@@ -128,8 +128,8 @@ def joined(table: JobTable, again: BOOL, checkpoint_s: float) -> tuple[JobTable,
     for row in np.flatnonzero(before >= 0).tolist():
         first = int(head[before[row]])
         if joins[row]:
-            kept_s = work_s[first] // checkpoint_s * checkpoint_s if checkpoint_s else 0
-            head[row], last[first], work_s[first] = first, row, kept_s + jobs.duration_s[row]
+            saved_s = work_s[first] // checkpoint_s * checkpoint_s if checkpoint_s else 0
+            head[row], last[first], work_s[first] = first, row, saved_s + jobs.duration_s[row]
     after = tuple(str(jobs.id[head[one]]) if one >= 0 else "" for one in before.tolist())
     jobs = replace(jobs, duration_s=work_s, labels=replace(labels, after=after))
     past = replace(recorded.jobs.take(last), start_s=recorded.jobs.start_s, node_list=recorded.jobs.node_list)

@@ -40,7 +40,7 @@ class SlurmBackfill(BackfillPolicy, tag="slurm-backfill", frozen=True, kw_only=T
     bf_interval_s: seconds between plans (default 30; 0: a plan at every arrival and end). bf_max_job_test: default 500.
     bf_resolution_s: the plan rounds instants down to multiples of so many seconds (default 60; 0: none). bf_window_s: a
     start further away is not planned (default 1 day; 0: any is). preemption: whose jobs stop whose; they start as soon as
-    the stopped ones are gone (default: nobody's; that of the site's files, where they say it).
+    the stopped ones are gone (default: no job stops another; that of the site's files, where they say it).
     """
 
     added_later: ClassVar[tuple[str, ...]] = ("preemption",)
@@ -67,7 +67,7 @@ class SlurmBackfill(BackfillPolicy, tag="slurm-backfill", frozen=True, kw_only=T
 
     @property
     def compiles(self) -> bool:
-        """Whether a compiled queue knows the order, and that nobody stops others."""
+        """Whether a compiled queue knows the order, and no job stops another."""
         return super().compiles and self.preemption is None and self.order.number != 2
 
     def terms(self, placement: int = 0, seed: int = 0) -> Terms:

@@ -45,7 +45,7 @@ _WAITED: Final = 0.05
 TIE: Final = 0.05
 #: a policy is identified from this F1 on
 IDENTIFIED: Final = 0.90
-#: share of all waiting from which on jobs that are held explain that the past is not reproduced
+#: share of all waiting from which on jobs on hold explain that the past is not reproduced
 _HELD: Final = 0.20
 #: why a log is refused
 OVERLAP, TOO_FEW, CHANGED, HOLDS, UNIDENTIFIED = (

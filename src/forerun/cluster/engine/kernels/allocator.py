@@ -296,9 +296,9 @@ def requeue(s: AllocatorState, job: int, now: float, delay_s: float, checkpoint_
     """
     _count_work(s, job, now)
     done = s.f[WORK, job] - s.f[LEFT, job]
-    kept = np.floor(done / checkpoint_s) * checkpoint_s if checkpoint_s > 0.0 and delay_s < np.inf else 0.0
-    s.f[LOST, job] += (done - kept) / s.f[SPEED, job] * s.i[HELD, job]
-    s.f[LEFT, job] = s.f[WORK, job] - kept
+    saved = np.floor(done / checkpoint_s) * checkpoint_s if checkpoint_s > 0.0 and delay_s < np.inf else 0.0
+    s.f[LOST, job] += (done - saved) / s.f[SPEED, job] * s.i[HELD, job]
+    s.f[LEFT, job] = s.f[WORK, job] - saved
     s.i[PREEMPTS, job] += 1
     _give_up(s, job, now)
     stays = 0

@@ -127,7 +127,7 @@ def pass_kept(q: qs.Queue, terms: qs.Terms, now: float, changed: bool) -> None:
     meta, s, p, made = q.meta, q.nodes, q.linked, q.promises
     few = terms.tested < meta[qs.WAITING] or meta[qs.MISSED] > 0
     meta[qs.MISSED] = terms.tested < meta[qs.WAITING]
-    raised = p.meta[lp.GIVEN] > 0  # nobody else can move
+    raised = p.meta[lp.GIVEN] > 0  # no other promise can move
     p.meta[lp.GIVEN] = 0
     if terms.order == qs.WFP3 and (few or raised or changed):
         qs.count_anew(q, now, terms)
@@ -135,7 +135,7 @@ def pass_kept(q: qs.Queue, terms: qs.Terms, now: float, changed: bool) -> None:
     for at in range(meta[qs.WAITING]):
         job = q.waiting[at]
         need, request, at_s = q.gpus[job], s.request[job], made.at[job]
-        if not qs.fits(q.limits, job, s.kind[job], need):  # nothing is kept for whom a limit keeps waiting
+        if not qs.fits(q.limits, job, s.kind[job], need):  # a job that a limit stops is promised nothing
             if at_s != pr.NO_PROMISE and at_s < np.inf:
                 lp.lapse(p, job, need)
                 raised = True

@@ -115,8 +115,8 @@ class BackfillScheduler:
 
         order = np.argsort(self.ranking.keys(view), kind="stable")
         terms = self.policy.terms()._replace(order=qs.FIXED)
-        waiting, nobody = order[view.held[order] == 0], np.zeros(view.count, np.bool_)
+        waiting, none = order[view.held[order] == 0], np.zeros(view.count, np.bool_)
         answer, self.promised = decided(
-            view, terms, waiting, self.clock, fresh=nobody, ended=True, promised=self.promised
+            view, terms, waiting, self.clock, fresh=none, ended=True, promised=self.promised
         )
         return answer

@@ -35,7 +35,7 @@ class Preemption(Spec, frozen=True, kw_only=True):
     requeue_s: NotNegative = REQUEUE_S
 
     def problems(self) -> list[tuple[str, str]]:
-        """Nobody is stopped by those whom they may stop, directly or by others between them."""
+        """A group that may stop itself, directly or through others: nothing says who goes first."""
         if (name := in_circle(self.over)) is None:
             return []
         stopped = ", ".join(self.over[name])
@@ -43,7 +43,7 @@ class Preemption(Spec, frozen=True, kw_only=True):
 
 
 def in_circle(over: Mapping[str, Collection[str]]) -> str | None:
-    """The first who may be stopped by those whom he may stop, directly or by others between them; None: nobody."""
+    """The first that may stop itself, directly or through others; None: there is none."""
     for name in over:
         reached, fresh = set[str](), set(over[name])
         while fresh:
@@ -81,7 +81,7 @@ class Preempting:
 
     @property
     def wake_s(self) -> float:
-        """When the next grace is over; infinite: nobody has one."""
+        """When the next grace is over; infinite: no job has one."""
         return min((at_s for at_s, _ in self.doomed.values()), default=math.inf)
 
     def stop(
@@ -127,7 +127,7 @@ class Preempting:
         return stopped, places
 
     def _seats(self, view: View, at: int, owner: I64, tally: Tally | None) -> I64:
-        """The GPUs that a job takes when those are stopped who are on them; none: it stops nobody."""
+        """The GPUs that a job takes once the jobs on them are stopped; none: it stops no job."""
         job, gpus, nowhere = int(view.job[at]), int(view.gpus[at]), np.zeros(0, np.int64)
         lower = [other for name in self._names(view.labels, job) for other in self.rule.over.get(name, ())]
         those = self._candidates(view, lower) if lower else []
