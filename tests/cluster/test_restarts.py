@@ -10,15 +10,16 @@ import numpy as np
 import pytest
 
 import forerun
-from forerun.cluster.engine.allocator import Terms
+from forerun.cluster.engine.allocator import AllocatorRules, Terms
+from forerun.cluster.engine.node_queue import NodeQueueRules
 from forerun.cluster.engine.record import Record
 from forerun.cluster.engine.run import run_rules
-from forerun.cluster.inputs import prepare
 from forerun.cluster.inputs.arrays import Cluster, JobLabels, Jobs
 from forerun.cluster.inputs.files import JobTable
 from forerun.cluster.inputs.node_failures import own_mtbf_s, with_drawn_failures
 from forerun.cluster.inputs.setting import Failure, Setting, Window
 from forerun.cluster.inputs.site import Site
+from forerun.cluster.policies.backfilling.base import BackfillPolicy
 from forerun.cluster.policies.conservative import Conservative
 from forerun.cluster.policies.easy import Easy
 from forerun.cluster.policies.first_fit import FirstFit
@@ -303,6 +304,26 @@ def test_work_is_conserved_where_nodes_fail_and_nothing_runs_on_them(policy: Pol
     assert lost > 0
 
 
+@pytest.mark.parametrize(
+    "policy", [Easy(), Conservative(), SlurmBackfill()], ids=lambda one: type(one).__name__
+)
+def test_a_whole_run_decides_as_one_through_views_does(policy: BackfillPolicy) -> None:
+    terms = Terms(placement="first-fit", restart_s=25.0, checkpoint_s=300.0)
+    for number in range(CASES // 4):
+        setting = failing(number)
+        whole, by_views = Record(setting), Record(setting)
+        rules = rules_of(policy, setting, whole, terms)
+        assert isinstance(rules, NodeQueueRules)
+        run_rules(rules)
+        scheduler = policy.build(np.random.default_rng(0))
+        run_rules(AllocatorRules(setting, by_views, policy, scheduler, terms))
+        for name in ("first_start_s", "start_s", "end_s", "lost_gpu_s", "useful_gpu_s", "preempts"):
+            np.testing.assert_allclose(
+                vars(whole)[name], vars(by_views)[name], err_msg=f"world {number}: {name}"
+            )
+        assert sorted(whole.away) == sorted(by_views.away), f"world {number}"
+
+
 def drawn_failures(folder: Path, more: str, policy: str = "easy") -> forerun.Result:
     """The run of 60 jobs of an hour, one every 20 minutes, on six nodes that fail."""
     rows = [f"j{at},{1200 * at},3600,{4 if at % 3 else 8},7200" for at in range(60)]
@@ -350,10 +371,3 @@ def test_a_log_has_a_rate_of_its_own_or_one_has_to_be_given(tmp_path: Path) -> N
         drawn_failures(tmp_path, "failures: {repair_s: 60}\n")
     with pytest.raises(ForerunError, match="failures: is for policies that plan by requested times"):
         drawn_failures(tmp_path, "failures: {node_mtbf_s: 60}\n", "fifo")
-
-
-def test_a_long_log_has_restarts_as_they_came(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(prepare, "MOST_RESTARTED", 3)
-    result = on_a_site(tmp_path, LOG, "site|n1|2026-03-02T00:30:00|2026-03-02T01:30:00|DOWN|gone|root\n")
-    assert ran(result) == {"1": [(0, 30)], "1#2": [(32, 92)], "2": [(100, 160)], "3": [(101, 401)]}
-    assert any("come again when they did" in note for note in result.notes)

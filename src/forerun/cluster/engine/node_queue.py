@@ -28,6 +28,7 @@ from forerun.cluster.inputs.arrays import BOOL, F64, I64, JobLabels, Jobs
 from forerun.cluster.inputs.limits import Limits
 from forerun.cluster.inputs.reach import WHOLE_NODE, Entries, Reach, beside_nodes, entries_of, reach_of
 from forerun.cluster.inputs.setting import Setting, Window
+from forerun.cluster.policies.orders.fcfs import Fcfs
 from forerun.cluster.policies.orders.multifactor import Multifactor, ShareTree
 from forerun.cluster.policies.orders.sjf import ShortestRequest
 from forerun.cluster.policy import Allocation, Order, PriorityOrder, View
@@ -175,6 +176,7 @@ def blank_queue(
         gpus=gpus,
         leaves=np.full(jobs, np.inf),
         leavers=np.zeros(0, np.int64),
+        restarts=_no_restarts(jobs),
         first_start=np.full(jobs, -1.0),
         end=np.full(jobs, -1.0),
         first_promise=np.full(jobs, -1.0),
@@ -217,6 +219,7 @@ def blank_queue(
         meta=np.zeros(qs.PLACES, np.int64),
         log_row=np.zeros(capacity, np.int64),
         log_gpus=np.zeros(capacity, np.int64),
+        log_back=np.zeros(capacity),
         log_seats=np.zeros(capacity, np.int64),
         log_node=np.zeros(capacity + len(units), np.int64),
         log_share=np.zeros(capacity + len(units), np.int64),
@@ -224,6 +227,63 @@ def blank_queue(
         event_pending=np.zeros(capacity, np.int64),
         event_first=np.zeros(capacity + 1, np.int64),
     )
+
+
+def _no_restarts(jobs: int) -> qs.Restarts:
+    """No job comes after another, and no node fails."""
+    none, never = np.zeros(0, np.int64), np.zeros(0)
+    return qs.Restarts(
+        follower=none,
+        sibling=none,
+        delay_s=never,
+        place=none,
+        came_s=np.full(jobs, -1.0),
+        done_s=np.zeros(jobs),
+        lost_gpu_s=np.zeros(jobs),
+        stops=np.zeros(jobs, np.int64),
+        coming=none,
+        coming_s=never,
+        fails_s=never,
+        again_s=never,
+        fails_nodes=np.zeros((0, 1), np.int64),
+    )
+
+
+def restarts_of(setting: Setting, unit_first: I64, *, by_submission: bool) -> qs.Restarts:
+    """Who comes after others, and what nodes fail.
+
+    Parameters
+    ----------
+    setting : jobs and failures.
+    unit_first : the first unit of each node, and one after the last; see `kernels.node_promises`.
+    by_submission : whether the queue is in the order of submission.
+    """
+    jobs, failures, before = setting.jobs, setting.failures, setting.jobs.predecessor()
+    restarts, after = _no_restarts(len(jobs)), before >= 0
+    if after.any() and jobs.labels is not None:
+        follower, sibling = np.full((2, len(jobs)), -1)
+        for row in np.flatnonzero(after)[::-1].tolist():
+            sibling[row], follower[before[row]] = follower[before[row]], row
+        place = np.where(jobs.labels.attempt > 1, before, qs.OWN)  # a restart keeps the place of its job
+        restarts = restarts._replace(
+            follower=follower,
+            sibling=sibling,
+            delay_s=np.where(after, jobs.labels.after_delay_s, -1.0),
+            place=place if by_submission else np.full(len(jobs), qs.AS_IT_IS),
+        )
+    if failures:
+        down = np.zeros((len(failures), len(unit_first) - 1), np.bool_)
+        for at, failure in enumerate(failures):
+            down[at, list(failure.nodes)] = True
+        restarts = restarts._replace(
+            fails_s=np.array([each.at_s for each in failures], np.float64),
+            again_s=np.array([each.requeue_s for each in failures], np.float64),
+            fails_nodes=words_of(np.repeat(down, np.diff(unit_first), axis=1)),
+        )
+    if failures or after.any():
+        none_yet: I64 = np.zeros(len(jobs) + 1, np.int64)
+        restarts = restarts._replace(coming=none_yet, coming_s=np.zeros(len(jobs) + 1))
+    return restarts
 
 
 def _nodes(
@@ -570,11 +630,16 @@ class NodeQueueRules(QueueRules):
             queue.ranks.fixed[:] = -jobs.request_s[queue.entry_job]
         elif isinstance(order, Multifactor):
             queue = self._ranked(queue, order, setting)
+        by_submission = order is PriorityOrder.SUBMISSION or isinstance(order, Fcfs)
+        restarts = restarts_of(setting, queue.promises.unit_first, by_submission=by_submission)
+        if by_submission and len(restarts.follower):
+            queue.ranks.fixed[:] = -jobs.submit_s[queue.entry_job]
         self.queue = queue._replace(
             submit=jobs.submit_s.astype(np.float64),
-            work=work_s,
+            work=work_s.copy(),
             leaves=np.where(jobs.censored, jobs.leaves_s, np.inf),
             leavers=leavers_of(jobs),
+            restarts=restarts,
         )
         self.owner: I64 = np.full(cluster.gpus, -1, np.int64)
         if not self.counted:
@@ -603,6 +668,30 @@ class NodeQueueRules(QueueRules):
         return queue._replace(ranks=self.shares.ranks)
 
     shares: Shares | None
+
+    def note(self, rows: I64) -> None:
+        """Also who was stopped, and when those came who come after others."""
+        super().note(rows)
+        self._note_restarts()
+
+    def close(self) -> None:
+        """Also who was stopped, and when those came who come after others."""
+        super().close()
+        self._note_restarts()
+
+    def _note_restarts(self) -> None:
+        restarts, record = self.queue.restarts, self.record
+        if not len(restarts.coming):
+            return
+        record.preempts[:], record.lost_gpu_s[:] = restarts.stops, restarts.lost_gpu_s
+        record.useful_gpu_s[:] = np.where(
+            self.queue.end >= 0, self.useful_gpu_s + restarts.lost_gpu_s, record.useful_gpu_s
+        )
+        if not len(restarts.follower):
+            return
+        late, came = restarts.delay_s >= 0, restarts.came_s >= 0
+        record.moved_s[late] = np.where(came, restarts.came_s, np.inf)[late]
+        record.admitted[late] = np.where(came, 1, -1)[late]
 
     def advance_to(self, until_s: float) -> float:
         """Play on, with shares that are counted in between."""
@@ -637,6 +726,14 @@ class NodeQueueRules(QueueRules):
                 queue.log_gpus[starts],
             )
         meta[qs.SEATED] = 0
+        if len(queue.restarts.coming):
+            stopped = np.flatnonzero(np.isfinite(queue.log_back[:count]))
+            at_s = queue.event_time[
+                np.searchsorted(queue.event_first[: meta[qs.EVENTS] + 1], stopped, "right") - 1
+            ]
+            self.record.away += zip(
+                queue.log_row[stopped].tolist(), at_s.tolist(), queue.log_back[stopped].tolist(), strict=True
+            )
         super()._take_log()
 
 

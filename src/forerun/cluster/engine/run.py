@@ -79,11 +79,10 @@ def rules_for(policy: Policy, setting: Setting, record: Record, terms: Terms, se
     if isinstance(policy, Schedule):
         return policy.rules(setting, record)
     assert isinstance(policy, Allocator), policy
-    # no compiled queue knows of jobs that come after another's end or a failure
-    again = bool(setting.failures or (setting.jobs.predecessor() >= 0).any())
-    alone = not again and terms.quota is None and terms.penalty[1:] == (1.0,) and setting.costs is None
+    alone = terms.quota is None and terms.penalty[1:] == (1.0,) and setting.costs is None
     everywhere = reach_of(setting.jobs, setting.cluster).is_everywhere
-    plain = alone and everywhere and terms.placement == "anywhere" and setting.limits is None
+    again = bool(setting.failures or (setting.jobs.predecessor() >= 0).any())
+    plain = alone and not again and everywhere and terms.placement == "anywhere" and setting.limits is None
     plain = plain and not setting.jobs.censored.any()
     if isinstance(policy, PriorityPolicy) and plain and not policy.backfill and not policy.round_s:
         return PriorityRules(setting, record, policy, terms)
@@ -92,10 +91,14 @@ def rules_for(policy: Policy, setting: Setting, record: Record, terms: Terms, se
     if isinstance(policy, PriorityPolicy):
         alike = types == 1 or (alike and not everywhere)
     if isinstance(policy, BackfillPolicy | PriorityPolicy) and alone and alike and policy.compiles:
-        confined = terms.placement == "anywhere" and (policy.places or not everywhere)
+        confined = terms.placement == "anywhere" and (
+            policy.places or not everywhere or bool(setting.failures)
+        )
         placement = "first-fit" if confined else terms.placement
         if placement != "anywhere" or not isinstance(policy.order, Multifactor):
-            rule = policy.terms(PLACEMENTS.index(placement), setting.seed)
+            rule = policy.terms(PLACEMENTS.index(placement), setting.seed)._replace(
+                restart_s=float(terms.restart_s), checkpoint_s=float(terms.checkpoint_s)
+            )
             return NodeQueueRules(setting, record, rule, policy.order)
     return AllocatorRules(setting, record, policy, policy.build(stream(seed, "policy")), terms)
 

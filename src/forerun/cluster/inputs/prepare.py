@@ -201,10 +201,6 @@ def _with_use(world: _World) -> _World:
     return replace(world, table=table).noting("use", (*over, *began))
 
 
-#: restarts follow from the run in logs of so many jobs at most: such runs decide through a view, which takes a while
-MOST_RESTARTED: Final = 5_000
-
-
 def _with_policy(world: _World) -> _World:
     """The policy with what it leaves to the files of the site."""
     policy, configured = _configured(world.scenario, world.table)
@@ -220,16 +216,6 @@ def _with_site(world: _World) -> _World:
     world = replace(world, site=site)
     if table.recorded is None or not isinstance(world.policy, BackfillPolicy):
         return world
-    labels = table.jobs.labels
-    restarts = bool(site.failures) or (labels is not None and any(labels.after))
-    if restarts and scenario.failures is None and len(table.jobs) > MOST_RESTARTED:
-        free = None if labels is None else replace(labels, after=("",) * len(labels.after))
-        as_they_came = replace(table, jobs=replace(table.jobs, labels=free))
-        as_logged = (
-            f"of more than {MOST_RESTARTED:,} jobs, those that were put back into the queue come again when they did in the "
-            "log, and nodes that went down stop no job",
-        )
-        return replace(world, site=replace(site, failures={}), table=as_they_came).noting("use", as_logged)
     names = list(_slurm_nodes(scenario.machines, "")[1]) if scenario.machines.is_slurm else []
     again = failed_with(
         table, {at_s - (table.origin_s or 0.0): nodes for at_s, nodes in site.failures.items()}, names

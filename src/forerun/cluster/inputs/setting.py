@@ -80,7 +80,7 @@ class Setting:
         really run do; where others do not fit, the fewest move, and pay for it (default: everybody is placed afresh and
         moves for nothing, as published).
     maintenance : windows in which GPUs are kept free, by policies that plan by requested times (default: none).
-    failures : of nodes, in order of time, for policies that decide through a view (default: none).
+    failures : of nodes, in order of time (default: none).
     limits : of what groups of jobs have running at once, for policies that decide through a view (default: none).
     """
 

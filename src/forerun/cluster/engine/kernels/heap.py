@@ -87,9 +87,28 @@ def push_least(order: I64, keys: F64, count: int, job: int, key: float) -> int:
 @kernel(inline=True)
 def pop_least(order: I64, keys: F64, count: int) -> int:
     """Take the job at the top out; the new count."""
-    count -= 1
-    job, key = order[count], keys[count]
+    _sink(order, keys, 0, count - 1)
+    return count - 1
+
+
+@kernel(inline=True)
+def remove_least(order: I64, keys: F64, count: int, job: int) -> int:
+    """Take a job out of a heap that others leave at the top only, in time that grows with its size; the new count."""
     at = 0
+    while order[at] != job:
+        at += 1
+    while at > 0:  # the job rises to the top
+        above = (at - 1) >> 1
+        order[at], keys[at] = order[above], keys[above]
+        at = above
+    _sink(order, keys, 0, count - 1)
+    return count - 1
+
+
+@kernel(inline=True)
+def _sink(order: I64, keys: F64, at: int, count: int) -> None:
+    """Fill the hole at a place with the entry behind the last."""
+    job, key = order[count], keys[count]
     while True:
         below = 2 * at + 1
         if below >= count:
@@ -108,4 +127,3 @@ def pop_least(order: I64, keys: F64, count: int) -> int:
         at = below
     order[at] = job
     keys[at] = key
-    return count

@@ -23,25 +23,27 @@ def advance(q: qs.Queue, terms: qs.Terms, until_s: float) -> float:
 
     Returns the instant of the next event; infinity: nothing is left to happen. Cutting a run anywhere does not change it.
     """
-    meta, clock, jobs = q.meta, q.clock, len(q.submit)
+    meta, clock, r = q.meta, q.clock, q.restarts
     delayed = terms.latency_s > 0.0
     while True:
-        now = q.submit[meta[qs.ARRIVED]] if meta[qs.ARRIVED] < jobs else np.inf
+        now = qs.next_to_come(q)
         if meta[qs.RUNNING] > 0:
             now = min(now, q.end_key[0])
+            if meta[qs.FAILED] < len(r.fails_s):
+                now = min(now, r.fails_s[meta[qs.FAILED]])
         if meta[qs.QUEUED] > 0:
             now = min(now, clock[qs.TRY_S], clock[qs.WAKE_S])
         if (now < np.inf or meta[qs.QUEUED] > 0) and meta[qs.PASSED] < len(q.marks):
             now = min(now, q.marks[meta[qs.PASSED]])
         now = min(now, qs.next_to_leave(q))
-        if now >= until_s or now == np.inf or is_full(q, now):
+        if now >= until_s or now == np.inf or is_full(q):
             return now
         before, news = meta[qs.LOGGED], 0
         while qs.next_to_leave(q) <= now:
             job, news = q.leavers[meta[qs.LEFT]], qs.ENDED
             meta[qs.LEFT] += 1
-            if job < meta[qs.ARRIVED]:
-                qs.drop(q, terms, job)
+            qs.drop(q, terms, job)
+            qs.done_with(q, job, now)
         if delayed:  # what is due at a second comes before what happens within it
             decide(q, terms, now, 0)
         while meta[qs.PASSED] < len(q.marks) and q.marks[meta[qs.PASSED]] <= now:
@@ -51,11 +53,19 @@ def advance(q: qs.Queue, terms: qs.Terms, until_s: float) -> float:
             job, news = q.ending[0], qs.ENDED
             meta[qs.RUNNING] = pop_least(q.ending, q.end_key, meta[qs.RUNNING])
             qs.leave(q, terms, job, now)
-        while meta[qs.ARRIVED] < jobs and q.submit[meta[qs.ARRIVED]] <= now:
-            if q.leaves[meta[qs.ARRIVED]] > now:
-                qs.queue_up(q, meta[qs.ARRIVED], now, terms)
+        while meta[qs.FAILED] < len(r.fails_s) and r.fails_s[meta[qs.FAILED]] <= now:
+            if qs.fail_nodes(q, terms, meta[qs.FAILED], now):
+                news = qs.ENDED
+            meta[qs.FAILED] += 1
+        while qs.next_to_come(q) <= now:
+            if meta[qs.COMING] > 0 and r.coming_s[0] <= now:
+                job = r.coming[0]
+                meta[qs.COMING] = pop_least(r.coming, r.coming_s, meta[qs.COMING])
+            else:
+                job = meta[qs.ARRIVED]
+                meta[qs.ARRIVED] += 1
+            if qs.come(q, job, now, terms):
                 news |= qs.CAME
-            meta[qs.ARRIVED] += 1
         if terms.count_s > 0.0 and now >= clock[qs.RANKED_S] + terms.count_s:
             qs.count_anew(q, now, terms)
             news |= qs.RANKED if terms.rule != qs.PLAN else 0
@@ -67,7 +77,7 @@ def advance(q: qs.Queue, terms: qs.Terms, until_s: float) -> float:
             left = (
                 meta[qs.RUNNING] > 0
                 or qs.next_to_leave(q) < np.inf
-                or meta[qs.ARRIVED] < jobs
+                or qs.next_to_come(q) < np.inf
                 or meta[qs.PASSED] < len(q.marks)
             )
             if not left and clock[qs.PLANNED_S] == now and clock[qs.TRY_S] == np.inf:
@@ -80,15 +90,12 @@ def advance(q: qs.Queue, terms: qs.Terms, until_s: float) -> float:
 
 
 @kernel(inline=True)
-def is_full(q: qs.Queue, now: float) -> bool:
-    """Whether the log may have no space for what happens now: any end, and a start of any job that waits or comes now."""
-    at, meta = q.meta[qs.ARRIVED], q.meta
-    while at < len(q.submit) and q.submit[at] <= now:
-        at += 1
-    most = len(q.end_key) + meta[qs.WAITING] + at - meta[qs.ARRIVED] + 1
+def is_full(q: qs.Queue) -> bool:
+    """Whether the log may have no space for what happens at one instant: everybody ends, and as many start."""
+    meta = q.meta
     return bool(
         meta[qs.EVENTS] >= len(q.event_time) - 1
-        or meta[qs.LOGGED] > len(q.log_row) - most
+        or meta[qs.LOGGED] > len(q.log_row) - 2 * len(q.end_key)
         or meta[qs.SEATED] > len(q.log_node) - len(q.nodes.seat_node)
     )
 
@@ -145,6 +152,8 @@ def set_state(
         meta[place] = 0
     while meta[qs.ARRIVED] < len(q.submit) and q.submit[meta[qs.ARRIVED]] <= now:
         meta[qs.ARRIVED] += 1
+    while meta[qs.FAILED] < len(q.restarts.fails_s) and q.restarts.fails_s[meta[qs.FAILED]] <= now:
+        meta[qs.FAILED] += 1
     while meta[qs.PASSED] < len(q.marks) and q.marks[meta[qs.PASSED]] <= now:
         meta[qs.PASSED] += 1
     while meta[qs.RETURNED] < len(q.failures) and q.window_to[q.failures[meta[qs.RETURNED]]] <= now:

@@ -10,7 +10,7 @@ from forerun.cluster.engine.kernels import linked_profile as lp
 from forerun.cluster.engine.kernels import node_plan as npl
 from forerun.cluster.engine.kernels import node_promises as pr
 from forerun.cluster.engine.kernels.arrays import BOOL, F64, I64
-from forerun.cluster.engine.kernels.heap import push_least
+from forerun.cluster.engine.kernels.heap import push_least, remove_least
 from forerun.core.kernels.jit import kernel
 
 #: places in `Queue.meta`; the first six are those of the priority queue
@@ -26,7 +26,9 @@ ANNOUNCED: Final = 9  # windows that are in the profile
 MISSED: Final = 10  # whether jobs were not looked at in the last pass
 RETURNED: Final = 11  # of `failures`, those that are over
 LEFT: Final = 12  # of `leavers`, those whose instant has come
-PLACES: Final = 13
+COMING: Final = 13  # jobs that come at another instant than their submission
+FAILED: Final = 14  # failures of nodes that have happened
+PLACES: Final = 15
 
 #: rules by which jobs start: in order, until one does not fit; those that fit, beside promises for this decision, or beside
 #: promises that are kept, also where all GPUs are alike; in order, and by Slurm's plan
@@ -106,14 +108,54 @@ class Ranks(NamedTuple):
     priority: F64
 
 
+#: what `Restarts.place` has beside numbers of jobs
+OWN: Final = -1
+AS_IT_IS: Final = -2
+
+
+class Restarts(NamedTuple):
+    """Jobs that come after the end of others, and those that come again.
+
+    Parameters
+    ----------
+    follower, sibling : the first job that comes after the end of each, and the next one after the end of the same; -1: none.
+    delay_s : how long after it each comes; negative: it comes at its submission.
+    place : of jobs that come after others: the job whose place in a queue by submission each takes, `OWN`: that of the
+        instant at which it comes; `AS_IT_IS`: the queue has another order.
+    came_s : when each job came first; -1: it has not.
+    done_s : work that each had done, and saved, before it runs now.
+    lost_gpu_s : GPU-seconds of work of each that are lost.
+    stops : how often each was stopped.
+    coming, coming_s : heap of jobs that come at an instant other than their submission.
+    fails_s, again_s : when nodes fail, ascending, and how long after it what ran on them comes again.
+    fails_nodes : int64[failures, words], these nodes.
+    """
+
+    follower: I64
+    sibling: I64
+    delay_s: F64
+    place: I64
+    came_s: F64
+    done_s: F64
+    lost_gpu_s: F64
+    stops: I64
+    coming: I64
+    coming_s: F64
+    fails_s: F64
+    again_s: F64
+    fails_nodes: I64
+
+
 class Queue(NamedTuple):
     """A run in progress. Columns have one element a job; times in seconds; -1 is "never".
 
     Parameters
     ----------
-    submit, work, gpus : of the jobs, in order of submission.
+    submit, gpus : of the jobs, in order of submission.
+    work : seconds for which each runs when it starts.
     leaves : when each leaves the queue if it has not started; infinite: it does not. leavers: those that do, in order.
-    first_start, end : what becomes of each.
+    restarts : who comes after others, and again.
+    first_start, end : since when each runs, or ran, unless it was stopped, and when it ended.
     first_promise : the first start that each was promised.
     entry_first : int64[jobs + 1], where the entries of each job begin: one for each of its partitions where the rule is
         `PLAN`, else one.
@@ -133,6 +175,7 @@ class Queue(NamedTuple):
     marks : the instants of maintenance at which there is a decision, ascending.
     clock, meta : instants and counters, see above.
     log_row, log_gpus, event_time, event_pending, event_first : as of the priority queue.
+    log_back : by change, when a job that is stopped comes again; nan: it is not.
     log_seats : by change, the first entry of the next two.
     log_node, log_share : the nodes of jobs that start, and their GPUs there.
     """
@@ -142,6 +185,7 @@ class Queue(NamedTuple):
     gpus: I64
     leaves: F64
     leavers: I64
+    restarts: Restarts
     first_start: F64
     end: F64
     first_promise: F64
@@ -174,6 +218,7 @@ class Queue(NamedTuple):
     meta: I64
     log_row: I64
     log_gpus: I64
+    log_back: F64
     log_seats: I64
     log_node: I64
     log_share: I64
@@ -199,6 +244,8 @@ class Terms(NamedTuple):
     age_per_s, most_age : what each second of waiting adds to a priority, up to how much.
     decay_per_s : of usage.
     count_s : between two counts of priorities; 0: they do not change.
+    restart_s : for which a job that was stopped does not work when it runs again.
+    checkpoint_s : of work between checkpoints, up to the last of which it stays done; 0: there are none.
     """
 
     rule: int
@@ -216,13 +263,15 @@ class Terms(NamedTuple):
     most_age: float = 0.0
     decay_per_s: float = 0.0
     count_s: float = 0.0
+    restart_s: float = 0.0
+    checkpoint_s: float = 0.0
 
 
 @kernel(inline=True)
 def log(q: Queue, job: int, gpus: int) -> None:
     """Note a change."""
     q.log_row[q.meta[LOGGED]], q.log_gpus[q.meta[LOGGED]] = job, gpus
-    q.log_seats[q.meta[LOGGED]] = q.meta[SEATED]
+    q.log_back[q.meta[LOGGED]], q.log_seats[q.meta[LOGGED]] = np.nan, q.meta[SEATED]
     q.meta[LOGGED] += 1
 
 
@@ -328,15 +377,24 @@ def queue_up(q: Queue, job: int, now: float, terms: Terms) -> None:
 
 
 @kernel(allocates=False, internal=True)
-def drop(q: Queue, terms: Terms, job: int) -> None:
-    """A job that waits leaves the queue."""
-    s, p, stays = q.nodes, q.promises, 0
-    q.meta[QUEUED] -= 1
-    for at in range(q.meta[WAITING]):
+def take_out(q: Queue, job: int) -> bool:
+    """Take all entries of a job out of the queue; whether there were any."""
+    stays, count = 0, q.meta[WAITING]
+    for at in range(count):
         if q.entry_job[q.waiting[at]] != job:
             q.waiting[stays] = q.waiting[at]
             stays += 1
     q.meta[WAITING] = stays
+    return bool(stays < count)
+
+
+@kernel(allocates=False, internal=True)
+def drop(q: Queue, terms: Terms, job: int) -> None:
+    """A job leaves the queue, if it waits."""
+    s, p = q.nodes, q.promises
+    if not take_out(q, job):
+        return
+    q.meta[QUEUED] -= 1
     if p.at[job] == pr.NO_PROMISE or p.at[job] == np.inf:
         return
     if terms.rule == COUNTED:
@@ -353,10 +411,52 @@ def next_to_leave(q: Queue) -> float:
     meta = q.meta
     while meta[LEFT] < len(q.leavers):
         job = q.leavers[meta[LEFT]]
-        if q.first_start[job] < 0.0 and q.leaves[job] > q.submit[job]:
+        started = q.first_start[job] >= 0.0 or q.restarts.stops[job] > 0
+        if not started and q.leaves[job] > q.submit[job]:
             return float(q.leaves[job])
         meta[LEFT] += 1
     return np.inf
+
+
+@kernel(allocates=False, internal=True)
+def next_to_come(q: Queue) -> float:
+    """When the next job comes by what is known now; infinite: none does."""
+    meta, r = q.meta, q.restarts
+    while len(r.follower) > 0 and meta[ARRIVED] < len(q.submit) and r.delay_s[meta[ARRIVED]] >= 0.0:
+        meta[ARRIVED] += 1
+    at_s = q.submit[meta[ARRIVED]] if meta[ARRIVED] < len(q.submit) else np.inf
+    return float(min(at_s, r.coming_s[0]) if meta[COMING] > 0 else at_s)
+
+
+@kernel(allocates=False, internal=True)
+def come(q: Queue, job: int, now: float, terms: Terms) -> bool:
+    """A job comes, or comes again; whether it joins the queue: it may have left before."""
+    r = q.restarts
+    if q.leaves[job] <= now and r.stops[job] == 0:
+        return False
+    first = r.came_s[job] < 0.0
+    if first:
+        r.came_s[job] = now
+    if len(r.follower) > 0 and r.delay_s[job] >= 0.0 and first and r.place[job] != AS_IT_IS:
+        fixed = q.ranks.fixed
+        for entry in range(q.entry_first[job], q.entry_first[job + 1]):
+            fixed[entry] = -now if r.place[job] == OWN else fixed[q.entry_first[r.place[job]]]
+    if not first or (len(r.follower) > 0 and r.delay_s[job] >= 0.0):
+        q.ranks.since[job] = now
+    queue_up(q, job, now, terms)
+    return True
+
+
+@kernel(allocates=False, internal=True)
+def done_with(q: Queue, job: int, now: float) -> None:
+    """A job is done with, whether it ended or left; those that wait for its end come."""
+    r = q.restarts
+    if len(r.follower) == 0:
+        return
+    follower = r.follower[job]
+    while follower >= 0:
+        q.meta[COMING] = push_least(r.coming, r.coming_s, q.meta[COMING], follower, now + r.delay_s[follower])
+        follower = r.sibling[follower]
 
 
 @kernel(allocates=False, internal=True)
@@ -392,7 +492,8 @@ def note_start(q: Queue, terms: Terms, job: int, now: float) -> None:
     q.first_start[job] = now
     count_in(q.limits, job, s.kind[job], q.gpus[job], 1)
     charge(q.ranks, job, q.gpus[job], now, terms.decay_per_s)
-    meta[RUNNING] = push_least(q.ending, q.end_key, meta[RUNNING], job, now + q.work[job])
+    late_s = terms.restart_s if q.restarts.stops[job] > 0 else 0.0
+    meta[RUNNING] = push_least(q.ending, q.end_key, meta[RUNNING], job, now + late_s + q.work[job])
     log(q, job, q.gpus[job])
     for at in range(s.seat_first[job], s.seat_first[job] + s.seat_count[job]):
         q.log_node[meta[SEATED]], q.log_share[meta[SEATED]] = s.seat_node[at], s.seat_gpus[at]
@@ -402,8 +503,15 @@ def note_start(q: Queue, terms: Terms, job: int, now: float) -> None:
 @kernel(allocates=False, internal=True)
 def leave(q: Queue, terms: Terms, job: int, now: float) -> None:
     """A running job ends."""
-    s, p = q.nodes, q.promises
     q.end[job] = now
+    give_up(q, terms, job, now)
+    done_with(q, job, now)
+
+
+@kernel(allocates=False, internal=True)
+def give_up(q: Queue, terms: Terms, job: int, now: float) -> None:
+    """A job that runs no more lets its GPUs go."""
+    s, p = q.nodes, q.promises
     if terms.rule == COUNTED and p.belief[job] > now:
         lp.forget(q.linked, now)
         lp.give_back(q.linked, q.linked.link[lp.HEAD], q.linked.ends[job], q.gpus[job])
@@ -416,3 +524,40 @@ def leave(q: Queue, terms: Terms, job: int, now: float) -> None:
     count_in(q.limits, job, s.kind[job], -q.gpus[job], -1)
     charge(q.ranks, job, -q.gpus[job], now, terms.decay_per_s)
     log(q, job, 0)
+
+
+@kernel(allocates=False)
+def stop(q: Queue, terms: Terms, job: int, now: float, again_s: float) -> None:
+    """A running job loses its GPUs and its work since its last checkpoint, and comes again after a while."""
+    r, meta = q.restarts, q.meta
+    late_s = terms.restart_s if r.stops[job] > 0 else 0.0
+    done_s = r.done_s[job] + max(0.0, now - q.first_start[job] - late_s)
+    saved_s = np.floor(done_s / terms.checkpoint_s) * terms.checkpoint_s if terms.checkpoint_s > 0.0 else 0.0
+    r.lost_gpu_s[job] += (done_s - saved_s) * q.gpus[job]
+    q.work[job] += r.done_s[job] - saved_s
+    r.done_s[job] = saved_s
+    r.stops[job] += 1
+    meta[RUNNING] = remove_least(q.ending, q.end_key, meta[RUNNING], job)
+    give_up(q, terms, job, now)
+    q.log_back[meta[LOGGED] - 1] = now + again_s
+    q.first_start[job] = -1.0
+    take_out(q, job)  # its other entries
+    meta[COMING] = push_least(r.coming, r.coming_s, meta[COMING], job, now + again_s)
+
+
+@kernel(allocates=False, internal=True)
+def fail_nodes(q: Queue, terms: Terms, failure: int, now: float) -> bool:
+    """Nodes fail: what runs on them is stopped; whether anything is."""
+    r, at, some = q.restarts, 0, False
+    while at < q.meta[RUNNING]:
+        job = q.ending[at]
+        first, hit = q.nodes.seat_first[job], False
+        for seat in range(first, first + q.nodes.seat_count[job]):
+            node = q.nodes.seat_node[seat]
+            hit |= (r.fails_nodes[failure, node >> 6] >> (node & 63)) & 1 == 1
+        if hit:
+            stop(q, terms, job, now, r.again_s[failure])
+            at, some = 0, True
+        else:
+            at += 1
+    return some
