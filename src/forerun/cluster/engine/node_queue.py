@@ -20,6 +20,7 @@ from forerun.cluster.engine.kernels import node_profile as pf
 from forerun.cluster.engine.kernels import node_promises as pr
 from forerun.cluster.engine.kernels import node_queue as nq
 from forerun.cluster.engine.kernels import placement as pk
+from forerun.cluster.engine.kernels import preemption as pre
 from forerun.cluster.engine.kernels import queue_state as qs
 from forerun.cluster.engine.kernels import slurm_rule
 from forerun.cluster.engine.priority import QueueRules
@@ -28,6 +29,7 @@ from forerun.cluster.inputs.arrays import BOOL, F64, I64, JobLabels, Jobs
 from forerun.cluster.inputs.limits import Limits
 from forerun.cluster.inputs.reach import WHOLE_NODE, Entries, Reach, beside_nodes, entries_of, reach_of
 from forerun.cluster.inputs.setting import Setting, Window
+from forerun.cluster.policies.backfilling.preemption import Preemption
 from forerun.cluster.policies.orders.fcfs import Fcfs
 from forerun.cluster.policies.orders.multifactor import Multifactor, ShareTree
 from forerun.cluster.policies.orders.sjf import ShortestRequest
@@ -177,6 +179,7 @@ def blank_queue(
         leaves=np.full(jobs, np.inf),
         leavers=np.zeros(0, np.int64),
         restarts=_no_restarts(jobs),
+        preemption=_no_preemption(),
         first_start=np.full(jobs, -1.0),
         end=np.full(jobs, -1.0),
         first_promise=np.full(jobs, -1.0),
@@ -249,7 +252,15 @@ def _no_restarts(jobs: int) -> qs.Restarts:
     )
 
 
-def restarts_of(setting: Setting, unit_first: I64, *, by_submission: bool) -> qs.Restarts:
+def _no_preemption() -> qs.Preemption:
+    """No job stops another."""
+    none, never = np.zeros(0, np.int64), np.zeros(0)
+    return qs.Preemption(
+        none, none, np.zeros((0, 0), np.int64), never, never, never, never, none, never, never, none, none
+    )
+
+
+def restarts_of(setting: Setting, unit_first: I64, *, by_submission: bool, preempts: bool) -> qs.Restarts:
     """Who comes after others, and what nodes fail.
 
     Parameters
@@ -257,6 +268,7 @@ def restarts_of(setting: Setting, unit_first: I64, *, by_submission: bool) -> qs
     setting : jobs and failures.
     unit_first : the first unit of each node, and one after the last; see `kernels.node_promises`.
     by_submission : whether the queue is in the order of submission.
+    preempts : whether jobs stop others.
     """
     jobs, failures, before = setting.jobs, setting.failures, setting.jobs.predecessor()
     restarts, after = _no_restarts(len(jobs)), before >= 0
@@ -280,10 +292,13 @@ def restarts_of(setting: Setting, unit_first: I64, *, by_submission: bool) -> qs
             again_s=np.array([each.requeue_s for each in failures], np.float64),
             fails_nodes=words_of(np.repeat(down, np.diff(unit_first), axis=1)),
         )
-    if failures or after.any():
-        none_yet: I64 = np.zeros(len(jobs) + 1, np.int64)
-        restarts = restarts._replace(coming=none_yet, coming_s=np.zeros(len(jobs) + 1))
-    return restarts
+    return _that_come(restarts) if failures or preempts or after.any() else restarts
+
+
+def _that_come(restarts: qs.Restarts) -> qs.Restarts:
+    """The same with space for jobs that come at another instant than their submission."""
+    size = len(restarts.came_s) + 1
+    return restarts._replace(coming=np.zeros(size, np.int64), coming_s=np.zeros(size))
 
 
 def _nodes(
@@ -569,6 +584,7 @@ class NodeQueueRules(QueueRules):
     setting, record : what is run; written: what happens.
     terms : the rule by which jobs start.
     order : of the queue: by submission, by the requested time, WFP3, multifactor, or by what a priority policy goes.
+    preemption : whose jobs stop whose (default: nobody's do).
     request_s : float64[jobs], for how long each asks (default: as the jobs say).
     at_once : how many jobs run at once, at most (default: as many as there are GPUs).
     """
@@ -582,6 +598,7 @@ class NodeQueueRules(QueueRules):
         terms: qs.Terms,
         order: Order | PriorityOrder,
         *,
+        preemption: Preemption | None = None,
         request_s: F64 | None = None,
         at_once: int = 0,
     ) -> None:
@@ -631,7 +648,12 @@ class NodeQueueRules(QueueRules):
         elif isinstance(order, Multifactor):
             queue = self._ranked(queue, order, setting)
         by_submission = order is PriorityOrder.SUBMISSION or isinstance(order, Fcfs)
-        restarts = restarts_of(setting, queue.promises.unit_first, by_submission=by_submission)
+        restarts = restarts_of(
+            setting,
+            queue.promises.unit_first,
+            by_submission=by_submission,
+            preempts=preemption is not None,
+        )
         if by_submission and len(restarts.follower):
             queue.ranks.fixed[:] = -jobs.submit_s[queue.entry_job]
         self.queue = queue._replace(
@@ -641,6 +663,9 @@ class NodeQueueRules(QueueRules):
             leavers=leavers_of(jobs),
             restarts=restarts,
         )
+        if preemption is not None:
+            arrays = preemption.arrays(jobs.labels, np.arange(len(jobs)), len(size), len(queue.ending))
+            self.queue = self.queue._replace(preemption=arrays)
         self.owner: I64 = np.full(cluster.gpus, -1, np.int64)
         if not self.counted:
             self.first_gpu = np.concatenate(([0], np.cumsum(self.queue.nodes.size)))
@@ -684,9 +709,11 @@ class NodeQueueRules(QueueRules):
         if not len(restarts.coming):
             return
         record.preempts[:], record.lost_gpu_s[:] = restarts.stops, restarts.lost_gpu_s
-        record.useful_gpu_s[:] = np.where(
-            self.queue.end >= 0, self.useful_gpu_s + restarts.lost_gpu_s, record.useful_gpu_s
-        )
+        ended, gone = self.queue.end >= 0, np.zeros(len(restarts.stops), np.bool_)
+        gone[list(record.cancelled)] = True
+        gone &= restarts.stops > 0
+        worked = np.where(ended, self.useful_gpu_s, 0.0) + restarts.lost_gpu_s
+        record.useful_gpu_s[:] = np.where(ended | gone, worked, record.useful_gpu_s)
         if not len(restarts.follower):
             return
         late, came = restarts.delay_s >= 0, restarts.came_s >= 0
@@ -727,13 +754,17 @@ class NodeQueueRules(QueueRules):
             )
         meta[qs.SEATED] = 0
         if len(queue.restarts.coming):
-            stopped = np.flatnonzero(np.isfinite(queue.log_back[:count]))
+            stopped = np.flatnonzero(~np.isnan(queue.log_back[:count]))
             at_s = queue.event_time[
                 np.searchsorted(queue.event_first[: meta[qs.EVENTS] + 1], stopped, "right") - 1
             ]
-            self.record.away += zip(
+            for row, from_s, to_s in zip(
                 queue.log_row[stopped].tolist(), at_s.tolist(), queue.log_back[stopped].tolist(), strict=True
-            )
+            ):
+                if to_s < math.inf:
+                    self.record.away.append((row, from_s, to_s))
+                else:
+                    self.record.cancel(row, from_s)
         super()._take_log()
 
 
@@ -793,6 +824,7 @@ def decided(
     ended: bool,
     gone: Sequence[Ran] = (),
     promised: Mapping[int, Promise],
+    stopping: Stopping | None = None,
 ) -> tuple[Allocation, dict[int, Promise]]:
     """What the scheduler answers to a view, and what it has promised, by job number.
 
@@ -806,10 +838,15 @@ def decided(
     ended : whether a job ended, or maintenance changed.
     gone : the jobs that ended now: what is due at a second comes before what happens within it.
     promised : what it had promised before.
+    stopping : whose jobs stop whose, and whose grace has begun; changed in place (default: no job stops another).
     """
     delayed = terms.latency_s > 0
     gone = gone if delayed else ()
     queue, terms = _of_view(view, terms, gone)
+    if stopping is not None:
+        rows = np.append(view.job, np.array([one.job for one in gone], np.int64))
+        arrays = stopping.rule.arrays(view.labels, rows, len(queue.nodes.size), len(queue.ending))
+        queue = queue._replace(restarts=_that_come(queue.restarts), preemption=arrays)
     nodes, jobs = queue.nodes, view.job
     tracked, alone = len(view.owner) > 0, len(nodes.size) > len(queue.promises.node_size)
     running = np.flatnonzero(view.held > 0)
@@ -831,11 +868,10 @@ def decided(
             if mine and queue.nodes.reach[kind, mine[0][0] >> 6] >> (mine[0][0] & 63) & 1:
                 nodes.kind[job] = kind
     nq.set_state(queue, terms, view.now_s, running, start_s, begin, seats[0], seats[1], waiting)
+    everybody = _entries_of(queue, waiting)
     if delayed:
         waiting = waiting[~fresh[waiting]]
-    in_order = [
-        entry for at in waiting.tolist() for entry in range(*queue.entry_first[[at, at + 1]].tolist())
-    ]
+    in_order = _entries_of(queue, waiting)
     queue.waiting[: len(in_order)] = in_order  # in the order of the view
     queue.meta[qs.WAITING], queue.meta[qs.QUEUED] = len(in_order), len(waiting)
     _promise_again(queue, view, waiting, promised)
@@ -844,12 +880,73 @@ def decided(
     nq.decide(queue, terms, view.now_s, 0 if delayed else news)
     if delayed:
         slurm_rule.note(queue, terms, view.now_s, news)
+    again_s, next_s = dict[int, float](), math.inf
+    if stopping is not None:
+        ending = queue.ending[: queue.meta[qs.RUNNING]]
+        for at in ending[ending >= view.count].tolist():
+            qs.stop(queue, terms, at, view.now_s, math.inf)
+        queue.waiting[: len(everybody)] = everybody
+        queue.meta[qs.WAITING], before = len(everybody), int(queue.meta[qs.LOGGED])
+        stopping.put_in(queue, view)
+        pre.act(queue, terms, view.now_s)
+        stopping.take_from(queue, view)
+        back_s = queue.log_back[before : queue.meta[qs.LOGGED]]
+        stops = np.flatnonzero(~np.isnan(back_s))
+        rows = queue.log_row[before + stops].tolist()
+        again_s = dict(zip(rows, (back_s[stops] - view.now_s).tolist(), strict=True))
+        next_s = float(queue.preemption.next_s[0])
     clock[:] = queue.clock
-    wake_s = float(min(clock[qs.TRY_S], clock[qs.WAKE_S]))
+    wake_s = float(min(clock[qs.TRY_S], clock[qs.WAKE_S], next_s))
     answer = _allocation(queue, view, wake_s)
+    if again_s:
+        answer.gpus[list(again_s)] = 0
+        answer = replace(answer, requeued=again_s)
     if terms.rule == qs.PLAN:
         answer = replace(answer, gpu_type=None)  # nodes of several types may be its
     return answer, _promises_of(queue, view, terms)
+
+
+def _entries_of(queue: qs.Queue, jobs: I64) -> list[int]:
+    """The entries of some jobs, in their order."""
+    return [entry for at in jobs.tolist() for entry in range(*queue.entry_first[[at, at + 1]].tolist())]
+
+
+class Stopping:
+    """Whose jobs stop whose in a run that decides through views, and whose grace has begun.
+
+    Parameters
+    ----------
+    rule : by which.
+
+    Attributes
+    ----------
+    due : by number, running jobs that are to be stopped: when, and for whom.
+    """
+
+    def __init__(self, rule: Preemption) -> None:
+        self.rule = rule
+        self.due: dict[int, tuple[float, int]] = {}
+
+    def put_in(self, queue: qs.Queue, view: View) -> None:
+        """Let a queue of the jobs of a view know whose grace has begun."""
+        place = {job: at for at, job in enumerate(view.job.tolist())}
+        for job, (at_s, other) in self.due.items():
+            if job in place and view.held[place[job]]:
+                queue.preemption.due_s[place[job]] = at_s
+                queue.preemption.due_for[place[job]] = place.get(other, place[job])
+
+    def take_from(self, queue: qs.Queue, view: View) -> None:
+        """Learn from the queue whose grace has begun, or is over."""
+        e = queue.preemption
+        due = np.flatnonzero(e.due_s[: view.count] < np.inf)
+        others = view.job[e.due_for[due]]
+        self.due = dict(
+            zip(
+                view.job[due].tolist(),
+                zip(e.due_s[due].tolist(), others.tolist(), strict=True),
+                strict=True,
+            )
+        )
 
 
 def _promise_again(queue: qs.Queue, view: View, waiting: I64, promised: Mapping[int, Promise]) -> None:

@@ -21,6 +21,7 @@ from forerun.cluster.inputs.setting import Setting
 from forerun.cluster.observer import Observer
 from forerun.cluster.policies.backfilling.base import BackfillPolicy
 from forerun.cluster.policies.orders.multifactor import Multifactor
+from forerun.cluster.policies.slurm_backfill import SlurmBackfill
 from forerun.cluster.policy import Allocator, Policy, PriorityPolicy, Schedule
 from forerun.cluster.scenario import Scenario
 from forerun.core.rng import stream
@@ -99,7 +100,8 @@ def rules_for(policy: Policy, setting: Setting, record: Record, terms: Terms, se
             rule = policy.terms(PLACEMENTS.index(placement), setting.seed)._replace(
                 restart_s=float(terms.restart_s), checkpoint_s=float(terms.checkpoint_s)
             )
-            return NodeQueueRules(setting, record, rule, policy.order)
+            stops = policy.preemption if isinstance(policy, SlurmBackfill) else None
+            return NodeQueueRules(setting, record, rule, policy.order, preemption=stops)
     return AllocatorRules(setting, record, policy, policy.build(stream(seed, "policy")), terms)
 
 

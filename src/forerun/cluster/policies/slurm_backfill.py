@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
-from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, ClassVar, Final
 
 import msgspec
 import numpy as np
 
-from forerun.cluster.inputs.arrays import F64, I64
+from forerun.cluster.inputs.arrays import F64
 from forerun.cluster.inputs.setting import Window
 from forerun.cluster.policies.backfilling.base import BackfillPolicy
-from forerun.cluster.policies.backfilling.preemption import Preempting, Preemption
+from forerun.cluster.policies.backfilling.preemption import Preemption
 from forerun.cluster.policies.orders.multifactor import Multifactor
 from forerun.cluster.policy import Allocation, Scheduler, View
 
@@ -67,8 +65,8 @@ class SlurmBackfill(BackfillPolicy, tag="slurm-backfill", frozen=True, kw_only=T
 
     @property
     def compiles(self) -> bool:
-        """Whether a compiled queue knows the order, and no job stops another."""
-        return super().compiles and self.preemption is None and self.order.number != 2
+        """Whether a compiled queue knows the order."""
+        return super().compiles and self.order.number != 2
 
     def terms(self, placement: int = 0, seed: int = 0) -> Terms:
         """How far and how often it plans, of an order in which priorities do not change."""
@@ -104,13 +102,13 @@ class SlurmScheduler:
     """
 
     def __init__(self, policy: SlurmBackfill) -> None:
-        from forerun.cluster.engine.node_queue import fresh_clock
+        from forerun.cluster.engine.node_queue import Stopping, fresh_clock
 
         self.policy, self.ranking = policy, policy.order.build()
         self.clock: F64 = fresh_clock()
         self.seen: tuple[frozenset[int], tuple[Window, ...]] = (frozenset(), ())
         self.running: dict[int, Ran] = {}
-        self.preempting = None if policy.preemption is None else Preempting(policy.preemption)
+        self.stopping = None if policy.preemption is None else Stopping(policy.preemption)
 
     def allocate(self, view: View) -> Allocation:
         """Start jobs in order until the first that does not fit, and others by a plan if it is time for one."""
@@ -124,12 +122,17 @@ class SlurmScheduler:
         ended = bool(jobs - seen[0]) or windows != view.windows
         gone = [self.running[job] for job in sorted(jobs - seen[0]) if job in self.running]
         answer, _ = decided(
-            view, self.policy.terms(), waiting, self.clock, fresh=fresh, ended=ended, gone=gone, promised={}
+            view,
+            self.policy.terms(),
+            waiting,
+            self.clock,
+            fresh=fresh,
+            ended=ended,
+            gone=gone,
+            promised={},
+            stopping=self.stopping,
         )
-        if self.preempting is not None:
-            answer = self._preempted(view, self.preempting, answer, waiting)
-            stopped = {int(view.job[at]) for at in answer.requeued or {}}
-            self.seen = seen[0] - stopped, seen[1]
+        self.seen = seen[0] - {int(view.job[at]) for at in answer.requeued or {}}, seen[1]
         nodes = answer.nodes or {}
         self.running = {
             int(view.job[at]): Ran(
@@ -142,39 +145,3 @@ class SlurmScheduler:
             for at in np.flatnonzero(answer.gpus > 0).tolist()
         }
         return answer
-
-    def _preempted(self, view: View, preempting: Preempting, answer: Allocation, waiting: I64) -> Allocation:
-        """An answer with those who are stopped for jobs that do not fit otherwise; these start when the nodes are free."""
-        from forerun.cluster.engine.kernels import queue_state as qs
-        from forerun.cluster.engine.kernels.slurm_rule import BATCH_S
-
-        assert answer.nodes is not None
-        clock, terms, owner = self.clock, self.policy.terms(), view.owner.copy()
-        given, nodes = answer.gpus.copy(), dict(answer.nodes)
-        for at, by_node in nodes.items():
-            for node, count in by_node.items():
-                free = np.flatnonzero((view.node_of == node) & (owner < 0))
-                whole = bool(view.labels is not None and view.labels.exclusive[view.job[at]])
-                owner[free if whole else free[:count]] = view.job[at]
-        stopped, places = preempting.due(view), dict[int, I64]()
-        owner[np.isin(owner, view.job[list(stopped)])] = -1
-        planned = clock[qs.PLANNED_S] == view.now_s
-        if planned or clock[qs.TRIED_S] == view.now_s or not terms.latency_s:
-            left = [at for at in waiting.tolist() if not given[at]]
-            more, places = preempting.stop(view, owner, left, in_order=not planned)
-            stopped |= more
-        given[list(stopped)] = 0
-        if stopped and terms.latency_s:
-            soon_s = math.floor(view.now_s) + terms.latency_s
-            clock[qs.TRY_S] = min(clock[qs.TRY_S], max(soon_s, clock[qs.TRIED_S] + BATCH_S))
-            clock[qs.WAKE_S] = min(clock[qs.WAKE_S], max(soon_s, clock[qs.PLANNED_S] + terms.interval_s))
-        for at, seats in () if terms.latency_s else places.items():
-            given[at] = view.gpus[at]
-            on = Counter(view.node_of[seats].tolist())
-            rest, whole, by_node = int(view.gpus[at]), len(seats) > view.gpus[at], dict[int, int]()
-            for turn, (node, count) in enumerate(on.items()):
-                by_node[node] = -(-rest // (len(on) - turn)) if whole else count
-                rest -= by_node[node]
-            nodes[at] = by_node
-        wake_s = float(min(clock[qs.TRY_S], clock[qs.WAKE_S], preempting.wake_s))
-        return replace(answer, gpus=given, nodes=nodes, wake_s=wake_s, requeued=stopped)

@@ -184,7 +184,7 @@ def _low(bits: int) -> int:
 
 
 @kernel(allocates=False, internal=True)
-def _set_free(free: I64, size: I64, levels: I64, node: int, gpus: int) -> None:
+def set_free(free: I64, size: I64, levels: I64, node: int, gpus: int) -> None:
     """A node has so many GPUs free."""
     word, bit = node >> 6, 1 << (node & 63)
     before = free[node]
@@ -235,7 +235,7 @@ def take_seat(s: Nodes, job: int, node: int, gpus: int) -> None:
     s.seat_node[s.meta[SEATS]], s.seat_gpus[s.meta[SEATS]] = node, gpus
     s.meta[SEATS] += 1
     s.seat_count[job] += 1
-    _set_free(s.free, s.size, s.levels, node, s.free[node] - gpus)
+    set_free(s.free, s.size, s.levels, node, s.free[node] - gpus)
 
 
 @kernel(allocates=False, internal=True)
@@ -260,7 +260,7 @@ def enter(s: Nodes, job: int, end: float) -> None:
 def clear_nodes(s: Nodes) -> None:
     """Nobody runs."""
     for node in range(len(s.size)):
-        _set_free(s.free, s.size, s.levels, node, s.size[node])
+        set_free(s.free, s.size, s.levels, node, s.size[node])
     for pool in range(len(s.pool_count)):
         s.pool_count[pool] = 0
     for at in range(META):
@@ -273,7 +273,7 @@ def take_back(s: Nodes, job: int) -> None:
     first = s.seat_first[job]
     for at in range(first, first + s.seat_count[job]):
         node = s.seat_node[at]
-        _set_free(s.free, s.size, s.levels, node, s.free[node] + s.seat_gpus[at])
+        set_free(s.free, s.size, s.levels, node, s.free[node] + s.seat_gpus[at])
     s.meta[RUNS] -= 1
     for at in range(s.place[job], s.meta[RUNS]):
         s.runs[at], s.run_end[at] = s.runs[at + 1], s.run_end[at + 1]
@@ -286,6 +286,14 @@ def take_back(s: Nodes, job: int) -> None:
     for later in range(at, s.pool_count[pool]):
         mine[later] = mine[later + 1]
     s.seat_count[job] = 0
+
+
+@kernel(allocates=False, internal=True)
+def lend(s: Nodes, job: int, sign: int) -> None:
+    """The GPUs of a running job count as free (1), or as its own again (-1)."""
+    for at in range(s.seat_first[job], s.seat_first[job] + s.seat_count[job]):
+        node = s.seat_node[at]
+        set_free(s.free, s.size, s.levels, node, s.free[node] + sign * s.seat_gpus[at])
 
 
 @kernel(allocates=False, internal=True)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from forerun.cluster.engine.kernels import counted_rule, promise_rule, slurm_rule
+from forerun.cluster.engine.kernels import counted_rule, preemption, promise_rule, slurm_rule
 from forerun.cluster.engine.kernels import node_plan as npl
 from forerun.cluster.engine.kernels import node_promises as pr
 from forerun.cluster.engine.kernels import queue_state as qs
@@ -31,6 +31,8 @@ def advance(q: qs.Queue, terms: qs.Terms, until_s: float) -> float:
             now = min(now, q.end_key[0])
             if meta[qs.FAILED] < len(r.fails_s):
                 now = min(now, r.fails_s[meta[qs.FAILED]])
+            if len(q.preemption.group) > 0:
+                now = min(now, q.preemption.next_s[0])
         if meta[qs.QUEUED] > 0:
             now = min(now, clock[qs.TRY_S], clock[qs.WAKE_S])
         if (now < np.inf or meta[qs.QUEUED] > 0) and meta[qs.PASSED] < len(q.marks):
@@ -73,6 +75,7 @@ def advance(q: qs.Queue, terms: qs.Terms, until_s: float) -> float:
             slurm_rule.note(q, terms, now, news)
         else:
             decide(q, terms, now, news)
+        preemption.act(q, terms, now)
         if news == 0 and meta[qs.LOGGED] == before:  # none starts
             left = (
                 meta[qs.RUNNING] > 0
@@ -91,11 +94,11 @@ def advance(q: qs.Queue, terms: qs.Terms, until_s: float) -> float:
 
 @kernel(inline=True)
 def is_full(q: qs.Queue) -> bool:
-    """Whether the log may have no space for what happens at one instant: everybody ends, and as many start."""
+    """Whether the log may have no space for what happens at one instant: everybody ends or is stopped, others start."""
     meta = q.meta
     return bool(
         meta[qs.EVENTS] >= len(q.event_time) - 1
-        or meta[qs.LOGGED] > len(q.log_row) - 2 * len(q.end_key)
+        or meta[qs.LOGGED] > len(q.log_row) - 3 * len(q.end_key)
         or meta[qs.SEATED] > len(q.log_node) - len(q.nodes.seat_node)
     )
 

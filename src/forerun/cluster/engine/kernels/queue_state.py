@@ -146,6 +146,38 @@ class Restarts(NamedTuple):
     fails_nodes: I64
 
 
+class Preemption(NamedTuple):
+    """Whose jobs stop whose. Columns have one element a job; empty: no job stops another.
+
+    Parameters
+    ----------
+    number : of each job, by which the oldest goes first.
+    group : of each job, by its partitions or QOS.
+    turn : int64[groups, groups], which jobs those of a group stop first, least first; negative: they stop none of these.
+    grace_s, again_s : by group, how long its jobs run on that are to be stopped, and after how long they come again;
+        infinite: never.
+    exempt_s : float64[1], no job is stopped before it has run so long.
+    due_s, due_for : when a running job is stopped whose grace has begun, and for whom; infinite: it is not.
+    next_s : float64[1], the first of these instants.
+    served_s : the last decision in which others were to be stopped for each.
+    those : int64[GPUs], scratch: jobs that another may stop, in their order.
+    kept : int64[nodes], scratch: GPUs that jobs have been cleared in this decision.
+    """
+
+    number: I64
+    group: I64
+    turn: I64
+    grace_s: F64
+    again_s: F64
+    exempt_s: F64
+    due_s: F64
+    due_for: I64
+    next_s: F64
+    served_s: F64
+    those: I64
+    kept: I64
+
+
 class Queue(NamedTuple):
     """A run in progress. Columns have one element a job; times in seconds; -1 is "never".
 
@@ -154,7 +186,7 @@ class Queue(NamedTuple):
     submit, gpus : of the jobs, in order of submission.
     work : seconds for which each runs when it starts.
     leaves : when each leaves the queue if it has not started; infinite: it does not. leavers: those that do, in order.
-    restarts : who comes after others, and again.
+    restarts, preemption : who comes after others, and again, and who stops whom.
     first_start, end : since when each runs, or ran, unless it was stopped, and when it ended.
     first_promise : the first start that each was promised.
     entry_first : int64[jobs + 1], where the entries of each job begin: one for each of its partitions where the rule is
@@ -186,6 +218,7 @@ class Queue(NamedTuple):
     leaves: F64
     leavers: I64
     restarts: Restarts
+    preemption: Preemption
     first_start: F64
     end: F64
     first_promise: F64
@@ -528,11 +561,15 @@ def give_up(q: Queue, terms: Terms, job: int, now: float) -> None:
 
 @kernel(allocates=False)
 def stop(q: Queue, terms: Terms, job: int, now: float, again_s: float) -> None:
-    """A running job loses its GPUs and its work since its last checkpoint, and comes again after a while."""
+    """A running job loses its GPUs and its work since its last checkpoint, and comes again after a while.
+
+    again_s: after how long. Infinite: never; then nothing of its work stays.
+    """
     r, meta = q.restarts, q.meta
     late_s = terms.restart_s if r.stops[job] > 0 else 0.0
     done_s = r.done_s[job] + max(0.0, now - q.first_start[job] - late_s)
-    saved_s = np.floor(done_s / terms.checkpoint_s) * terms.checkpoint_s if terms.checkpoint_s > 0.0 else 0.0
+    saves = terms.checkpoint_s > 0.0 and again_s < np.inf
+    saved_s = np.floor(done_s / terms.checkpoint_s) * terms.checkpoint_s if saves else 0.0
     r.lost_gpu_s[job] += (done_s - saved_s) * q.gpus[job]
     q.work[job] += r.done_s[job] - saved_s
     r.done_s[job] = saved_s
@@ -541,8 +578,13 @@ def stop(q: Queue, terms: Terms, job: int, now: float, again_s: float) -> None:
     give_up(q, terms, job, now)
     q.log_back[meta[LOGGED] - 1] = now + again_s
     q.first_start[job] = -1.0
+    if len(q.preemption.due_s) > 0:
+        q.preemption.due_s[job] = np.inf
     take_out(q, job)  # its other entries
-    meta[COMING] = push_least(r.coming, r.coming_s, meta[COMING], job, now + again_s)
+    if again_s < np.inf:
+        meta[COMING] = push_least(r.coming, r.coming_s, meta[COMING], job, now + again_s)
+    else:
+        done_with(q, job, now)
 
 
 @kernel(allocates=False, internal=True)

@@ -61,13 +61,19 @@ def note(q: qs.Queue, terms: qs.Terms, now: float, news: int) -> None:
     _catch_up(q, terms, now)
     if news == 0:
         return
+    if news & qs.ENDED:
+        _forget_after(clock, now, terms.latency_s)
+    clock[qs.NEWS] = 1.0
+    act_soon(clock, terms, now)
+
+
+@kernel(allocates=False, internal=True)
+def act_soon(clock: F64, terms: qs.Terms, now: float) -> None:
+    """Let jobs start in order, and by a plan, as soon as may be after what happens now."""
     delayed = terms.latency_s > 0.0
     clock[qs.TRY_S] = min(
         clock[qs.TRY_S], max(_soon(terms, now), clock[qs.TRIED_S] + BATCH_S) if delayed else now
     )
-    if news & qs.ENDED:
-        _forget_after(clock, now, terms.latency_s)
-    clock[qs.NEWS] = 1.0
     clock[qs.WAKE_S] = min(clock[qs.WAKE_S], _plan_by(clock, terms, now))
 
 
