@@ -37,8 +37,8 @@ def jobs(*sizes_and_seeds: tuple[int, int]) -> list[Job]:
 
 def decisions() -> int:
     """How often the deterministic search is asked in one run; the random one is asked about as often."""
-    from forerun.cluster.policies.pollux import PolluxRules
     from forerun.replication.elasticflow.reproduce import play
+    from forerun.replication.pollux.schedule import PolluxRules
 
     asked = 0
     search = PolluxRules._search
@@ -58,7 +58,7 @@ def decisions() -> int:
 
 def child_us() -> float:
     """CPU microseconds of a child in a search among 33 jobs on 16 nodes of 4, the mean size of figure 8(a)."""
-    from forerun.cluster.engine.kernels.pollux import evolve
+    from forerun.replication.pollux.kernels import evolve
 
     rng = np.random.default_rng(1)
     count, nodes = 33, 16

@@ -136,7 +136,7 @@ def rules_of(
 
 def play(policy: Any, setting: Setting) -> Record:
     """Run a schedule on a setting; what it left behind."""
-    setting = replace(setting, applications=policy.applications())
+    setting = replace(setting, own=policy.read())
     record = Record(setting)
     run_rules(rules_of(policy, setting, record))
     return record

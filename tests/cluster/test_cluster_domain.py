@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 import forerun
-from forerun.cluster.policies.pollux import Pollux
 from forerun.core.domain import get_domain
 from forerun.core.errors import ForerunError, ProfileError
+from forerun.replication.pollux.schedule import Pollux
 
 SCENARIO = """
 domain: cluster

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from forerun.cluster.inputs.arrays import ThroughputTable
-from forerun.cluster.inputs.step_model import StepModel, fit_step_model
+from forerun.cluster.inputs.step_model import StepModel
 from forerun.cluster.inputs.throughput import (
     PRESETS,
     analytic,
@@ -19,6 +19,7 @@ from forerun.cluster.inputs.throughput import (
     leave_one_out,
 )
 from forerun.core.errors import ProfileError, UnknownName
+from forerun.replication.pollux.fit import fit_step_model
 
 from .conftest import profile, shared_or_skip
 

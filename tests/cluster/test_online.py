@@ -24,7 +24,6 @@ from forerun.cluster.inputs.setting import Setting
 from forerun.cluster.policies.elasticflow import ElasticFlow
 from forerun.cluster.policies.gavel_maxmin import GavelMaxMin
 from forerun.cluster.policies.las import Las
-from forerun.cluster.policies.pollux import Pollux
 from forerun.cluster.policies.priority import EdfRigid, Fifo, FifoBackfill, Sjf, Srtf
 from forerun.cluster.policy import Policy, PriorityPolicy
 from forerun.core.errors import ScenarioError
@@ -38,6 +37,7 @@ from forerun.replication.elasticflow.schedules.plan_ahead import (
 )
 from forerun.replication.elasticflow.schedules.themis import Themis, ThemisSlots
 from forerun.replication.elasticflow.schedules.tiresias import Tiresias, TiresiasRules
+from forerun.replication.pollux.schedule import Pollux
 
 from ..conftest import cases
 from .conftest import engine_for, rules_of

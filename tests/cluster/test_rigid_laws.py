@@ -14,12 +14,12 @@ from forerun.cluster.engine.record import Record
 from forerun.cluster.inputs.arrays import NO_DEADLINE_S, Cluster, Jobs
 from forerun.cluster.inputs.setting import Setting
 from forerun.cluster.inputs.throughput import analytic
-from forerun.cluster.policies.pollux import Pollux
 from forerun.replication.chronus.schedule import Chronus
 from forerun.replication.elasticflow.known_bugs import touching
 from forerun.replication.elasticflow.schedules.gandiva import Gandiva
 from forerun.replication.elasticflow.schedules.themis import Themis
 from forerun.replication.elasticflow.schedules.tiresias import Tiresias
+from forerun.replication.pollux.schedule import Pollux
 
 from .conftest import Switched, play
 

@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from forerun.cluster.engine.kernels.queue_state import Terms
     from forerun.cluster.engine.record import Record
     from forerun.cluster.engine.rules import AnyRules
-    from forerun.cluster.inputs.applications import Application
     from forerun.cluster.inputs.setting import Setting
 
 
@@ -55,9 +54,9 @@ class Policy(NamedSpec, frozen=True, kw_only=True, forbid_unknown_fields=True):
         """Whether jobs get the number of GPUs that they ask for."""
         return "gpus" in self.needs or "iterations" not in self.needs
 
-    def applications(self) -> Mapping[str, Application]:
-        """The training measurements that the policy reads, by model. Raises ProfileError if they cannot be read."""
-        return {}
+    def read(self) -> object:
+        """What the policy reads from files of its own (default: nothing). Raises InputError if they cannot be read."""
+        return None
 
 
 class Schedule(Policy, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -10,6 +10,7 @@ SLICE = Slice(
         "forerun.cluster.policy": (
             "forerun.replication.elasticflow.schedules",
             "forerun.replication.chronus.schedule",
+            "forerun.replication.pollux.schedule",
         ),
         "forerun.energy.engine": ("forerun.replication.zeus.compiled",),
         "forerun.loading.run_layout": ("forerun.replication.cndlsys.statistics",),

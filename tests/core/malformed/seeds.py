@@ -340,7 +340,6 @@ def room_seeds() -> Iterator[Seed]:
     """What domains and shared code read besides traces."""
     from forerun.blocks.container.tar import read_tar
     from forerun.cluster.inputs import files as cluster
-    from forerun.cluster.inputs.applications import read_applications
     from forerun.cluster.inputs.arrays import Cluster, NodeGroup
     from forerun.cluster.inputs.kueue import read_kueue
     from forerun.cluster.inputs.slurm_conf import read_slurm_nodes
@@ -354,6 +353,7 @@ def room_seeds() -> Iterator[Seed]:
     from forerun.replication.cndlsys.npy import read_numbers, read_records
     from forerun.replication.cndlsys.runs import read_long_series
     from forerun.replication.cndlsys.runs import read_run as read_loading_run
+    from forerun.replication.pollux.applications import read_applications
     from forerun.replication.zeus.windows import read_windows
     from forerun.serving.inputs.profile import read_profile
     from forerun.serving.llm.inputs.medians import read_medians

@@ -38,13 +38,6 @@ def longer(column: npt.NDArray[Any], count: int) -> npt.NDArray[Any]:
     return np.pad(column, [(0, 0)] * (column.ndim - 1) + [(0, more)])
 
 
-def lengthen(columns: Sequence[Column], count: int) -> None:
-    """Give lists this many elements; the new ones are set when jobs take their rows."""
-    for column in columns:
-        assert isinstance(column, list)
-        column.extend(column[-1:] * (count - len(column)))
-
-
 def whole_s(seconds: float) -> int:
     """The first whole second that is not before a time, but for rounding."""
     return math.ceil(seconds - SLIP_S)

@@ -402,7 +402,7 @@ def _resolved(world: _World) -> Inputs:
         profiles=world.profiles if len(world.profiles) > 1 else (),
         costs=costs_of(scenario, jobs),
         slowness=world.slowness,
-        applications=world.policy.applications(),
+        own=world.policy.read(),
         placement_kept=scenario.live is not None
         if scenario.placement_kept is None
         else scenario.placement_kept,

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from forerun.cluster.inputs.applications import Application
 from forerun.cluster.inputs.arrays import F64, Cluster, Jobs, ThroughputTable
 from forerun.cluster.inputs.costs import CostTable
 from forerun.cluster.inputs.limits import Limits
@@ -75,7 +73,7 @@ class Setting:
     costs : of changes of GPUs, where a table gives them (default: no table).
     slowness : float64[jobs], how many times as long as its profile says each job's work takes, which no policy knows
         beforehand (default: 1 for all).
-    applications : training measurements by model, for Pollux (default: none).
+    own : what the policy has read from files of its own (default: nothing).
     placement_kept : whether schedules that plan ahead leave jobs on their GPUs while the number of them stays, as jobs that
         really run do; where others do not fit, the fewest move, and pay for it (default: everybody is placed afresh and
         moves for nothing, as published).
@@ -93,7 +91,7 @@ class Setting:
     profiles: tuple[ThroughputTable, ...] = field(default=())
     costs: CostTable | None = None
     slowness: F64 | None = None
-    applications: Mapping[str, Application] = field(default_factory=dict)
+    own: object = None
     placement_kept: bool = False
     maintenance: tuple[Window, ...] = ()
     failures: tuple[Failure, ...] = ()

@@ -15,7 +15,6 @@ from typing import Annotated, ClassVar, Final, Literal, Self
 import msgspec
 import numpy as np
 
-from forerun.cluster.engine.event_log import LoggedRules
 from forerun.cluster.engine.record import Record
 from forerun.cluster.engine.rules import (
     AnyRules,
@@ -23,12 +22,12 @@ from forerun.cluster.engine.rules import (
     Progress,
     Step,
     WholeSecondRules,
-    lengthen,
     whole_s,
 )
 from forerun.cluster.inputs.arrays import BOOL, F64, I64, NEVER_S, NO_DEADLINE_S
 from forerun.cluster.inputs.setting import Setting
 from forerun.replication.chronus.leases import Claim, LeaseBook, fill_backwards, packs
+from forerun.replication.elasticflow.event_log import LoggedRules, lengthen
 from forerun.replication.elasticflow.known_bugs import Corrections
 from forerun.replication.elasticflow.schedule import PublishedSchedule
 

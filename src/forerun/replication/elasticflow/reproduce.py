@@ -112,7 +112,7 @@ def play(job: Job) -> RunFigures:
     DataError : the public data that it needs is missing.
     """
     policy = schedulers().get(job.schedule)(**_parameters(job))
-    setting = replace(_setting(job), applications=policy.applications())
+    setting = replace(_setting(job), own=policy.read())
     record = Record(setting)
     record.seeks_remedies = False
     engine = (Corrected if job.corrected else Compat)({})

@@ -1,4 +1,4 @@
-"""The default mode: policies that decide through a view, promised ElasticFlow, Pollux."""
+"""The default mode: policies that decide through a view, promised ElasticFlow, and schedules that play in every mode."""
 
 from __future__ import annotations
 

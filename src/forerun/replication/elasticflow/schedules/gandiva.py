@@ -14,7 +14,6 @@ from typing import ClassVar, Final, Self
 
 import numpy as np
 
-from forerun.cluster.engine.event_log import LoggedRules
 from forerun.cluster.engine.record import Record
 from forerun.cluster.engine.rules import (
     AnyRules,
@@ -22,13 +21,13 @@ from forerun.cluster.engine.rules import (
     Progress,
     Step,
     WholeSecondRules,
-    lengthen,
     whole_s,
 )
 from forerun.cluster.inputs.arrays import BOOL, F64, I64, NO_DEADLINE_S
 from forerun.cluster.inputs.setting import Setting
 from forerun.replication.elasticflow.arrivals import Arrivals
 from forerun.replication.elasticflow.costs import first_costs_s, restart_costs_s, uses_table
+from forerun.replication.elasticflow.event_log import LoggedRules, lengthen
 from forerun.replication.elasticflow.known_bugs import Corrections
 from forerun.replication.elasticflow.schedule import PublishedSchedule
 from forerun.replication.elasticflow.standstill import Standstill

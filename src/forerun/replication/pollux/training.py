@@ -12,9 +12,10 @@ from typing import Final
 
 import numpy as np
 
-from forerun.cluster.inputs.applications import Application
 from forerun.cluster.inputs.arrays import F64
-from forerun.cluster.inputs.step_model import StepModel, fit_step_model
+from forerun.cluster.inputs.step_model import StepModel
+from forerun.replication.pollux.applications import Application
+from forerun.replication.pollux.fit import fit_step_model
 
 _REFIT_ERROR: Final = 0.05
 
@@ -50,7 +51,7 @@ class MeasuredTraining:
 
     def goodput(self, within: F64, across: F64, node_gpus: int, reach: int) -> None:
         """What the job believes it would achieve on up to `reach` GPUs, on one node and on several, into two tables."""
-        from forerun.cluster.engine.kernels.pollux import goodput_table
+        from forerun.replication.pollux.kernels import goodput_table
 
         if self._model is None:
             within[: node_gpus + 1] = np.arange(node_gpus + 1)
@@ -94,7 +95,7 @@ class MeasuredTraining:
 
     def _batch(self, nodes: int, replicas: int) -> tuple[int, int]:
         """Local batch and passes of accumulation: the best the job knows, else the initial batch."""
-        from forerun.cluster.engine.kernels.pollux import best_batch
+        from forerun.replication.pollux.kernels import best_batch
 
         app = self.application
         low, high = app.local_range(self._placement)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
 
 from forerun.cluster.engine.record import Record
-from forerun.cluster.engine.rules import Rules
+from forerun.cluster.engine.rules import Column, Rules
 
 _BLOCK_EVENTS: Final = 8192
 
@@ -58,3 +59,10 @@ class LoggedRules(Rules[int]):
     def flush(self) -> None:
         """Hand the events gathered so far to the record."""
         self.log.flush()
+
+
+def lengthen(columns: Sequence[Column], count: int) -> None:
+    """Give lists this many elements; the new ones are set when jobs take their rows."""
+    for column in columns:
+        assert isinstance(column, list)
+        column.extend(column[-1:] * (count - len(column)))

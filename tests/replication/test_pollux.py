@@ -16,16 +16,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from forerun.cluster.engine.kernels import pollux as kernels
-from forerun.cluster.engine.kernels import step_model as step_kernels
-from forerun.cluster.inputs.applications import Application, read_applications, smallest_rotation
 from forerun.cluster.inputs.setting import Setting
-from forerun.cluster.inputs.step_model import fit_step_model
-from forerun.cluster.policies.pollux import Pollux
 from forerun.core.errors import ProfileError
+from forerun.replication.pollux import descent, kernels
+from forerun.replication.pollux.applications import Application, read_applications, smallest_rotation
+from forerun.replication.pollux.fit import fit_step_model
+from forerun.replication.pollux.schedule import Pollux
 
+from ..cluster.conftest import DATA, GOLDEN, play, setting, shared_or_skip
 from ..conftest import cases
-from .conftest import DATA, GOLDEN, play, setting, shared_or_skip
 
 MEASURED = DATA / "pollux_t4"
 
@@ -73,7 +72,7 @@ def test_fits_are_no_worse_and_decisions_equal(name: str) -> None:
     entry = next(fit for fit in golden()["fit"] if fit["app"] == name)
     seen = np.array([[n, r, b, step, step - sync] for n, r, b, step, sync in entry["profile"]])
     params = np.array(entry["params"])
-    assert fit_step_model(seen).misfit <= 1.01 * step_kernels.misfit(params, seen)
+    assert fit_step_model(seen).misfit <= 1.01 * descent.misfit(params, seen)
     app = applications()[name]
     assert app.gradients(app.init_batch, entry["epoch"]) == pytest.approx(
         (entry["grad_sqr"], entry["grad_var"])

@@ -15,15 +15,15 @@ from typing import Annotated, ClassVar, Literal
 import msgspec
 import numpy as np
 
-from forerun.cluster.engine.event_log import LoggedRules
-from forerun.cluster.engine.pollux_training import FixedTraining, MeasuredTraining, Training
 from forerun.cluster.engine.record import Record
 from forerun.cluster.engine.rules import AnyRules, Step
-from forerun.cluster.inputs.applications import Application, read_applications
 from forerun.cluster.inputs.arrays import F64, I64
 from forerun.cluster.inputs.setting import Setting
 from forerun.cluster.policy import Schedule
 from forerun.core.rng import stream_key
+from forerun.replication.elasticflow.event_log import LoggedRules
+from forerun.replication.pollux.applications import Application, read_applications
+from forerun.replication.pollux.training import FixedTraining, MeasuredTraining, Training
 
 
 class Pollux(Schedule, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="pollux"):
@@ -52,7 +52,7 @@ class Pollux(Schedule, frozen=True, kw_only=True, forbid_unknown_fields=True, ta
         "greedy O(active jobs x GPUs) a move; evolution O(population x generations x jobs x nodes)"
     )
 
-    def applications(self) -> Mapping[str, Application]:
+    def read(self) -> Mapping[str, Application]:
         """The measured applications of the folder, by model; none without one."""
         return read_applications(Path(self.measurements)) if self.measurements else {}
 
@@ -182,7 +182,7 @@ class PolluxRules(LoggedRules):
 
     def _search(self, rows: I64, now_s: int) -> I64:
         """The plan of the chosen search for the active jobs, never worse than changing nothing."""
-        from forerun.cluster.engine.kernels import pollux as kernels
+        from forerun.replication.pollux import kernels
 
         within, across, caps = self._worths(rows)
         now = self.rows[rows]
@@ -234,7 +234,7 @@ class PolluxRules(LoggedRules):
 
     def _cut_to_legal(self, plan: I64, within: F64, across: F64) -> None:
         """Take away GPUs a job could not use: counts that are no level of its table."""
-        from forerun.cluster.engine.kernels.pollux import worth_of
+        from forerun.replication.pollux.kernels import worth_of
 
         gpus, every = plan.sum(axis=1), np.arange(len(plan))
         worth = np.maximum(within[every, gpus], across[every, gpus])
@@ -263,7 +263,7 @@ class PolluxRules(LoggedRules):
 
 def _trainings(setting: Setting) -> list[Training]:
     """How each job trains: by its application's measurements, its row of the profile, or rigidly."""
-    jobs, known = setting.jobs, setting.applications
+    jobs, known = setting.jobs, setting.own if isinstance(setting.own, dict) else {}
     table = setting.profile.rate_at() if setting.profile is not None else np.zeros((0, 1))
     trainings: list[Training] = []
     for row in range(len(jobs)):
