@@ -31,6 +31,7 @@ from forerun.core.domain import Program
 from forerun.core.errors import PolicyError, UsageError
 from forerun.core.rng import stream
 from forerun.core.study.explain import scenario_of
+from forerun.live.processes import is_running
 
 from ..conftest import ROOT, cases
 from .test_named_nodes import Spread
@@ -292,7 +293,7 @@ for line in sys.stdin:
         forerun.simulate(scenario, policy=DOMAIN.decider(scenario, Program(argv)))
     else:
         assert "ended with exit code 0" in fault_of(scenario, argv)
-    assert not processes.is_running(int((tmp_path / "child").read_text()))
+    assert not is_running(int((tmp_path / "child").read_text()))
     assert not processes.marked(f"decider/{os.getpid()}/")
 
 

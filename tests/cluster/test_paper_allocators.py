@@ -21,7 +21,6 @@ import pytest
 
 import forerun
 from forerun.cluster.engine.allocator import AllocatorRules, Terms
-from forerun.cluster.engine.online import Online
 from forerun.cluster.engine.record import Record
 from forerun.cluster.engine.rules import Progress
 from forerun.cluster.engine.run import run_rules
@@ -38,6 +37,7 @@ from forerun.cluster.testing import Scene, drawn_world
 from forerun.cluster.testing import play as play_scene
 from forerun.core.errors import PolicyError
 from forerun.core.registry import member_name
+from forerun.live.online import Online
 
 from .conftest import engine_for
 from .test_allocators import PROFILE, cluster_of, play

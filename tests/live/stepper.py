@@ -12,8 +12,9 @@ from typing import Final
 
 import numpy as np
 
-from forerun.cluster.processes import MARK_VARIABLE, boot_s
+from forerun.cluster.processes import MARK_VARIABLE
 from forerun.live import job
+from forerun.live.processes import boot_s
 
 #: steps a second by number of ranks
 RATES: Final = {1: 2.0, 2: 3.6, 4: 6.0}

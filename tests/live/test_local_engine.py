@@ -15,7 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from forerun.cluster import processes
+from forerun.cluster.processes import marked
+from forerun.live import processes
 from forerun.live.engines.engine import Checkpoint, Drain, Heartbeat, Kill, Start, Term
 from forerun.live.engines.local import LocalEngine
 from forerun.live.folder import RunFolder
@@ -93,7 +94,7 @@ class Controller:
         """Processes that were started by a command of this run, nodes and zygotes aside."""
         nodes = {process.pid for process in self.engine._processes.values()}
         found = []
-        for pid in processes.marked(mark_of(self.folder)):
+        for pid in marked(mark_of(self.folder)):
             with contextlib.suppress(OSError):  # it has ended since
                 found += [pid] if int(processes._fields(pid)[1]) not in nodes else []
         return found

@@ -28,8 +28,9 @@ from tests.live.stepper import RATES
 from tests.live.test_ray_faults import judge_occupancy, of_run, send, until
 
 import forerun
-from forerun.cluster import processes
+from forerun.cluster.processes import marked
 from forerun.core.errors import UsageError
+from forerun.live import processes
 from forerun.live.job_state import Finished
 from forerun.live.journal import Journal
 from forerun.live.node import mark_of
@@ -189,8 +190,8 @@ class Run:
 
     def everybody(self) -> list[int]:
         """All processes of the run but the controller."""
-        marked = {*processes.marked(mark_of(self.folder)), *of_run(self.folder)}
-        return sorted(marked - {self.controller.pid, os.getpid()})
+        mine = {*marked(mark_of(self.folder)), *of_run(self.folder)}
+        return sorted(mine - {self.controller.pid, os.getpid()})
 
     def end(self) -> None:
         """Wait until all jobs have ended, stop the run, and see that nobody is left."""

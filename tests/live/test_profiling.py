@@ -13,10 +13,10 @@ from click.testing import CliRunner
 from tests.live.group_engine import GroupEngine
 
 import forerun
-from forerun.cluster.inputs.costs import costs_csv, read_costs
+from forerun.cluster.inputs.costs import read_costs
 from forerun.core.errors import ScenarioError, StoreError, UsageError
 from forerun.core.report.stored import figures_of_document, open_stored
-from forerun.live.measure import command
+from forerun.live.measure import command, costs_csv
 from forerun.live.profiling import (
     Begin,
     End,

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 import pytest
 from tests.live.rays import Rays, cluster
 
-from forerun.cluster import processes
+from forerun.live import processes
 from forerun.live.engines.engine import Checkpoint, Drain, Heartbeat, Kill, Start, Term
 from forerun.live.engines.ray import GRACE_S, LEASE_RATE, LEASE_S, RayEngine, run_of
 from forerun.live.engines.ray_agent import private_folder

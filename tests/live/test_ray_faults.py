@@ -26,7 +26,7 @@ import pytest
 from tests.live.rays import Rays, cluster
 
 import forerun
-from forerun.cluster import processes
+from forerun.live import processes
 from forerun.live.engines.ray import run_of
 from forerun.live.engines.ray_agent import private_folder
 from forerun.live.folder import RunFolder

@@ -21,7 +21,6 @@ import msgspec
 import numpy as np
 
 from forerun.cluster.engine import engine_of
-from forerun.cluster.engine.online import Decision, Online
 from forerun.cluster.engine.rules import Progress
 from forerun.cluster.engine.run import terms_of
 from forerun.cluster.inputs.arrays import F64, NO_DEADLINE_S, Jobs
@@ -71,6 +70,7 @@ from forerun.live.observation import (
 )
 from forerun.live.observation import Refused as StartRefused
 from forerun.live.observation import Submitted as SubmitAsked
+from forerun.live.online import Decision, Online
 from forerun.live.spec import JobSpec
 from forerun.live.status import JobStatus, NodeStatus, RunStatus
 

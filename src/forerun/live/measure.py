@@ -11,6 +11,8 @@ from forerun.core.cli import _options
 from forerun.core.cli._options import Output
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from forerun.live.profiling import Measured, ProfilingPlan
     from forerun.live.spec import JobSpec
 
@@ -185,7 +187,7 @@ def _written(
     import json
     import statistics
 
-    from forerun.cluster.inputs.costs import costs_csv, read_costs
+    from forerun.cluster.inputs.costs import read_costs
     from forerun.core.atomic_write import write_text
     from forerun.core.version import VERSION
 
@@ -226,3 +228,17 @@ def _show(measured: Measured, out: Path) -> None:
     for note in measured.notes:
         click.echo(f"note: {note}")
     click.echo(f"written to {out}; figures: forerun report {out / measured.model}.json")
+
+
+def costs_csv(table: Mapping[str, Mapping[str, float]]) -> str:
+    """A table of costs as a file that `read_costs` reads; what a model has no seconds for is left empty."""
+    import csv
+    import io
+
+    changes = list(dict.fromkeys(change for row in table.values() for change in row))
+    text = io.StringIO()
+    rows = csv.writer(text, lineterminator="\n")
+    rows.writerow(["model", *changes])
+    for model, row in table.items():
+        rows.writerow([model, *(f"{row[change]:.6g}" if change in row else "" for change in changes)])
+    return text.getvalue()

@@ -20,10 +20,10 @@ from typing import Final
 
 import msgspec
 
-from forerun.cluster import processes
-from forerun.cluster.processes import MARK_VARIABLE
+from forerun.cluster.processes import MARK_VARIABLE, end_marked, marked
 from forerun.core.atomic_write import write_bytes
 from forerun.core.errors import StoreError
+from forerun.live import processes
 from forerun.live.folder import RunFolder
 from forerun.live.node import LOOPBACK, Node, inherited, mark_of
 from forerun.live.node_messages import FromShim, Order, Running, ToNode, ToShim
@@ -169,12 +169,12 @@ class RealHost:
             earlier = msgspec.json.decode(self.sessions.read_bytes(), type=list[_Session])
             until_s = time.monotonic() + LEFT_BEHIND_S
             for one in earlier:
-                while processes.started_at(one.pid) == one.started != "" or processes.marked(one.mark):
+                while processes.started_at(one.pid) == one.started != "" or marked(one.mark):
                     processes.end_session(one.pid, one.mark)
                     if time.monotonic() > until_s:
                         break
                     time.sleep(0.02)
-        processes.end_marked(mark_of(self.folder, f"@{self.name}"), LEFT_BEHIND_S)
+        end_marked(mark_of(self.folder, f"@{self.name}"), LEFT_BEHIND_S)
 
     def end_orphans(self) -> bool:
         """End what zygotes and shims that were killed have left to this process; whether none is left."""

@@ -27,8 +27,8 @@ from typing import Final, Literal, NoReturn
 
 import msgspec
 
-from forerun.cluster import processes
-from forerun.live import rank_messages
+from forerun.cluster.processes import kill_all
+from forerun.live import processes, rank_messages
 from forerun.live.node_messages import (
     DrainRanks,
     FromShim,
@@ -305,7 +305,7 @@ class Shim:
         with selectors.DefaultSelector() as wait:
             while True:
                 others = [pid for pid in processes.in_session(os.getpid()) if pid != os.getpid()]
-                processes.kill_all(others)
+                kill_all(others)
                 if processes.end_orphans(()) and not others:
                     break
                 wait.select(AGAIN_S)

@@ -21,8 +21,7 @@ from typing import Final
 
 import msgspec
 
-from forerun.cluster import processes
-from forerun.live import job, shim
+from forerun.live import job, processes, shim
 from forerun.live.node_messages import Order
 
 _LENGTH: Final = struct.Struct(">I")

@@ -2,7 +2,7 @@
 
 rules: the protocol of what plays in a run, in a simulation or over real jobs. run, record: a run, and what it leaves.
 allocator: policies that decide through a view. priority, node_queue: whole runs. plan_ahead, promises: ElasticFlow, which
-plans the future of every job. online: a policy over real jobs. kernels: compiled loops. modes: the engines.
+plans the future of every job. kernels: compiled loops. modes: the engines.
 """
 
 from __future__ import annotations

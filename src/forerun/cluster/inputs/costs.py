@@ -10,8 +10,6 @@ seconds.
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -166,17 +164,6 @@ def read_costs(path: Path) -> dict[str, dict[str, float]]:
     if problems:
         raise ScenarioError(*problems)
     return table
-
-
-def costs_csv(table: Mapping[str, Mapping[str, float]]) -> str:
-    """A table of costs as a file that `read_costs` reads; what a model has no seconds for is left empty."""
-    changes = list(dict.fromkeys(change for row in table.values() for change in row))
-    text = io.StringIO()
-    rows = csv.writer(text, lineterminator="\n")
-    rows.writerow(["model", *changes])
-    for model, row in table.items():
-        rows.writerow([model, *(f"{row[change]:.6g}" if change in row else "" for change in changes)])
-    return text.getvalue()
 
 
 def faults(changes: Mapping[str, float]) -> list[str]:

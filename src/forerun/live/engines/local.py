@@ -11,7 +11,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from forerun.cluster import processes
+from forerun.cluster.processes import end_marked
 from forerun.live.engines.engine import Command, Heartbeat
 from forerun.live.engines.routes import Routes
 from forerun.live.folder import RunFolder
@@ -130,7 +130,7 @@ class LocalEngine:
                 process.wait(max(0.1, end_s - time.monotonic()))
             process.kill()
             process.wait()
-        processes.end_marked(mark_of(self._folder), CLOSE_S)
+        end_marked(mark_of(self._folder), CLOSE_S)
         self.leave()
         self._folder.nodes_socket.unlink(missing_ok=True)
 

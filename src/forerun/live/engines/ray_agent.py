@@ -27,10 +27,11 @@ from typing import Final
 
 import msgspec
 
-from forerun.cluster import processes
+from forerun.cluster.processes import kill_all
 from forerun.core.atomic_write import write_bytes
 from forerun.core.errors import StoreError, UsageError
 from forerun.core.version import VERSION
+from forerun.live import processes
 from forerun.live.wire import Decoder, WireError, encode, is_of_this_user, listening
 
 #: wall seconds between two looks at the raylet and the node process
@@ -261,6 +262,4 @@ def _end_earlier(pids: Path) -> None:
     """Kill an agent and a node process that an earlier life left here: they may stand still, and hold the node's lock."""
     with contextlib.suppress(OSError, msgspec.MsgspecError):
         earlier = msgspec.json.decode(pids.read_bytes(), type=list[tuple[int, str]])
-        processes.kill_all(
-            [pid for pid, started in earlier if started and processes.started_at(pid) == started]
-        )
+        kill_all([pid for pid, started in earlier if started and processes.started_at(pid) == started])

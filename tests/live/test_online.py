@@ -12,7 +12,6 @@ import pytest
 from forerun.cluster.engine.allocator import PLACEMENTS, AllocatorRules, Terms
 from forerun.cluster.engine.kernels import allocator as ak
 from forerun.cluster.engine.kernels import plan_state as mk
-from forerun.cluster.engine.online import Decision, Online
 from forerun.cluster.engine.plan_ahead import PlanAheadRules
 from forerun.cluster.engine.promises import PromisingRules
 from forerun.cluster.engine.record import Record
@@ -28,6 +27,7 @@ from forerun.cluster.policies.priority import EdfRigid, Fifo, FifoBackfill, Sjf,
 from forerun.cluster.policy import Policy, PriorityPolicy
 from forerun.core.errors import ScenarioError
 from forerun.core.registry import member_name
+from forerun.live.online import Decision, Online
 from forerun.replication.chronus.schedule import Chronus, ChronusRules
 from forerun.replication.elasticflow.schedules.gandiva import Gandiva, GandivaRules
 from forerun.replication.elasticflow.schedules.plan_ahead import (
@@ -39,10 +39,10 @@ from forerun.replication.elasticflow.schedules.themis import Themis, ThemisSlots
 from forerun.replication.elasticflow.schedules.tiresias import Tiresias, TiresiasRules
 from forerun.replication.pollux.schedule import Pollux
 
+from ..cluster.conftest import engine_for, rules_of
+from ..cluster.test_admitted_in_time import drawn_world
+from ..cluster.test_irregular_clusters import hostile_world
 from ..conftest import cases
-from .conftest import engine_for, rules_of
-from .test_admitted_in_time import drawn_world
-from .test_irregular_clusters import hostile_world
 
 #: random settings in a run of the suite; FORERUN_CASES asks for more
 WORLDS = cases(2)
