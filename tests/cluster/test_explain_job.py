@@ -17,7 +17,7 @@ import pytest
 import forerun
 from forerun.cluster.engine.record import Record
 from forerun.cluster.engine.run import run_rules
-from forerun.cluster.explain.job import CAUSES, ClusterJobExplainer, _Telling
+from forerun.cluster.explain.job import CAUSES, _Telling, story_of
 from forerun.cluster.explain.job_story import Others, Story, TriedChange
 from forerun.cluster.inputs.prepare import prepare
 from forerun.cluster.policy import Allocator, Schedule, schedulers
@@ -33,7 +33,7 @@ from forerun.core.scenario.spec import override
 from ..conftest import cases
 from .conftest import rules_of
 
-EXPLAINER = ClusterJobExplainer(get_domain("cluster"))
+CLUSTER = get_domain("cluster")
 NAMES = sorted(schedulers().names())
 
 #: eight jobs that meet on four GPUs of two nodes: name, submission, iterations, GPUs, deadline, user
@@ -88,7 +88,7 @@ def world(folder: Path, log: Sequence[Sequence[Any]] = LOG, **more: Any) -> Path
 
 
 def told(result: Result, job: str) -> Story:
-    return EXPLAINER.story(result.scenario, result, job)
+    return story_of(CLUSTER, result.scenario, result, job)
 
 
 def in_use(result: Result, from_s: float, to_s: float) -> float:

@@ -189,7 +189,7 @@ def test_nodes_that_others_had_are_those_of_their_runs() -> None:
             had_s = sum(max(0.0, min(one.to_s, end_s) - max(one.from_s, begin_s)) for one in queued)
             if had_s > 0:
                 node_s[str(made.log.job_id[case.rows[other]])] = had_s * float(case.gpus[other])
-        ahead = dict(total_ahead(story.waits, QUEUED))
+        ahead = dict(total_ahead([wait for wait in story.waits if wait.cause in QUEUED]))
         assert ahead == pytest.approx(node_s)
         assert sum(gpu_s for _, gpu_s in story.users) == pytest.approx(sum(node_s.values()))
 

@@ -267,7 +267,12 @@ class Ends(ABC):
     Attributes
     ----------
     release_s, alone_s : float64[jobs], submission and shortest duration.
+    least : what the number cannot be below, whatever the number of GPUs.
+    origin : what it counts from.
     """
+
+    least: float
+    origin: float
 
     def __init__(self, world: World) -> None:
         self.release_s, _, self.alone_s = columns(world.jobs)
@@ -276,38 +281,25 @@ class Ends(ABC):
     def at(self, x: float) -> F64:
         """The end of each job [s]."""
 
-    @property
-    @abstractmethod
-    def least(self) -> float:
-        """What nobody can be below, whatever the number of GPUs."""
-
-    @property
-    @abstractmethod
-    def origin(self) -> float:
-        """What the number counts from."""
-
-    @abstractmethod
     def last(self, price: F64) -> float:
-        """What a GPU-second costs after the last interval, until the ends."""
+        """What a GPU-second costs after the last interval, until the ends (default: nothing)."""
+        return 0.0
 
-    @abstractmethod
     def until(self, proof: Proof, x: float) -> Proof:
-        """The prices with those that hold until the ends."""
+        """The prices with those that hold until the ends (default: as they are)."""
+        return proof
 
 
 class OneEnd(Ends):
     """One instant for all."""
 
+    def __init__(self, world: World) -> None:
+        super().__init__(world)
+        self.least = float((self.release_s + self.alone_s).max())
+        self.origin = float(self.release_s.min())
+
     def at(self, x: float) -> F64:
         return np.full(len(self.release_s), x)
-
-    @property
-    def least(self) -> float:
-        return float((self.release_s + self.alone_s).max())
-
-    @property
-    def origin(self) -> float:
-        return float(self.release_s.min())
 
     def last(self, price: F64) -> float:
         return float(price[-1])
@@ -319,22 +311,10 @@ class OneEnd(Ends):
 class ScaledEnds(Ends):
     """For each job so many times its shortest duration after its submission."""
 
+    least, origin = 1.0, 0.0
+
     def at(self, x: float) -> F64:
         return self.release_s + x * self.alone_s
-
-    @property
-    def least(self) -> float:
-        return 1.0
-
-    @property
-    def origin(self) -> float:
-        return 0.0
-
-    def last(self, price: F64) -> float:
-        return 0.0
-
-    def until(self, proof: Proof, x: float) -> Proof:
-        return proof
 
 
 def prove_ends(world: World, ends: Ends) -> Iterator[tuple[float, Proof]]:
@@ -344,12 +324,12 @@ def prove_ends(world: World, ends: Ends) -> Iterator[tuple[float, Proof]]:
     this x; the search goes on at the largest that they prove (Newton's method on a concave function), until the linear
     program says that no prices do at this x. Yields each x with its prices.
     """
-    curves, x = world.curves, ends.least
+    curves, (_, work, _), x = world.curves, columns(world.jobs), ends.least
     before: Proof | None = None
     for _ in range(MOST_STEPS):
         due_s = ends.at(x)
         points = np.unique(np.concatenate((ends.release_s, due_s)))
-        tasks = [Task(*one) for one in zip(curves, ends_work(world), ends.release_s.tolist(), due_s.tolist())]
+        tasks = [Task(*one) for one in zip(curves, work.tolist(), ends.release_s.tolist(), due_s.tolist())]
         grid = Grid(_quantiles(points, FIRST_INTERVALS))
         price = np.ones(len(grid.length_s))
         if before is not None:
@@ -363,11 +343,6 @@ def prove_ends(world: World, ends: Ends) -> Iterator[tuple[float, Proof]]:
         if further - x <= CLOSE * max(1.0, x - ends.origin):
             return
         x, before = further, proof
-
-
-def ends_work(world: World) -> list[float]:
-    """The iterations of each job."""
-    return [float(job.work) for job in world.jobs]
 
 
 def _all_must_pay(tasks: list[Task], grid: Grid, gpus: int, price: F64) -> Proof | None:
@@ -399,7 +374,7 @@ def _furthest(world: World, ends: Ends, proof: Proof, x: float) -> float:
     profit = np.array(
         [(c.rate * np.maximum(0.0, mu - price[:, None] * c.gpu_s)).sum(axis=1) for c, mu in rows]
     )
-    owes = proof.worth * np.array(ends_work(world))
+    owes = proof.worth * columns(world.jobs)[1]
     low = np.maximum(edges[:-1], ends.release_s[:, None])
     whole = world.gpus * float(np.diff(proof.edges_s) @ proof.price)
 

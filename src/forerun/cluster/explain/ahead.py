@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 import numpy as np
@@ -106,11 +106,9 @@ class Occupancy:
         return "came before it" if before else "came after it"
 
 
-def total_ahead(waits: Sequence[Wait], causes: Collection[str]) -> list[tuple[str, float]]:
-    """The jobs that had GPUs in stretches of some causes, with their GPU-seconds there, most first."""
+def total_ahead(waits: Sequence[Wait]) -> list[tuple[str, float]]:
+    """The jobs that had GPUs in some stretches, with their GPU-seconds there, most first."""
     totals: dict[str, float] = {}
-    for wait in waits:
-        if wait.cause in causes:
-            for one in wait.ahead:
-                totals[one.job] = totals.get(one.job, 0.0) + one.gpu_s
+    for one in (one for wait in waits for one in wait.ahead):
+        totals[one.job] = totals.get(one.job, 0.0) + one.gpu_s
     return sorted(totals.items(), key=lambda item: -item[1])

@@ -6,7 +6,8 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from forerun.cluster.explain.job import ClusterJobExplainer
+from forerun.cluster.explain.job import story_of
+from forerun.cluster.explain.job_changes import Searches
 from forerun.cluster.explain.job_story import JobExplanation
 from forerun.core.domain import get_domain
 from forerun.core.errors import StoreError, UsageError
@@ -71,17 +72,14 @@ def explain_job(
     require_run(run, "explain_job")
     if run.domain != "cluster":
         raise UsageError.at("--job", f"is not available for the {run.domain} domain; it is for cluster")
-    explainer = ClusterJobExplainer(get_domain(run.domain))
-    for table in explainer.tables:
-        if table not in run.tables:
-            where = run.folder if isinstance(run, SavedRun) else f"run {run.id}"
-            raise StoreError.at(where, f"has no table {table!r}, from which a job is explained")
-    scenario = scenario_of(run)
-    story = explainer.story(scenario, run, job)
-    plan = StudyPlan.of(name_of(run), scenario, tables=explainer.tables)
-    searches = [
-        Searching(search, most, f"job {job}") for search, most in explainer.searches(scenario, run, story)
-    ]
+    if "jobs" not in run.tables:
+        where = run.folder if isinstance(run, SavedRun) else f"run {run.id}"
+        raise StoreError.at(where, "has no table 'jobs', from which a job is explained")
+    domain, scenario = get_domain(run.domain), scenario_of(run)
+    story = story_of(domain, scenario, run, job)
+    plan = StudyPlan.of(name_of(run), scenario, tables=("jobs",))
+    changes = Searches(scenario, domain.prepare(scenario).setting, run.tables["jobs"], story)
+    searches = [Searching(search, most, f"job {job}") for search, most in changes.all()]
     found = run_searches(plan, searches, workers_of(workers), progress, answer=_tables)
     tried = tuple(one for search in found for one in search)
     return JobExplanation(run.id, run.domain, to_data(scenario), story, tried)

@@ -15,12 +15,11 @@ import numpy as np
 from forerun.cluster.engine.record import Record
 from forerun.cluster.engine.run import Outcome, terms_of
 from forerun.cluster.explain.ahead import Occupancy, total_ahead
-from forerun.cluster.explain.job_changes import Beside, searches_of
+from forerun.cluster.explain.job_changes import Beside
 from forerun.cluster.explain.job_story import (
     Fate,
     Moment,
     Others,
-    Search,
     Story,
     Wait,
     mostly,
@@ -61,58 +60,38 @@ SLOTS: Final = 120
 NAMED: Final = 3
 
 
-class ClusterJobExplainer:
-    """Explains a job by its run simulated again.
-
-    tables: those that a run must have.
-    """
-
-    tables = ("jobs",)
-
-    def __init__(self, domain: Domain[Scenario, Inputs, Outcome]) -> None:
-        self.domain = domain
-
-    def story(self, scenario: Scenario, run: Result | SavedRun, job: str) -> Story:
-        """What happened to a job. Raises UnknownName, UsageError for a live run, StoreError for one that does not repeat."""
-        if "predictions" in run.tables or "slots" in run.tables:
-            what = "is for simulated runs, and this one ran live; `forerun live compare` simulates it beside"
-            raise UsageError.at("--job", what)
-        jobs = run.tables["jobs"]
-        names = [str(name) for name in jobs["job"].tolist()]
-        row = row_of(names, job)
-        inputs = self.domain.prepare(scenario)
-        record = self.domain.run(inputs).record
-        again = [(-1.0 if math.isnan(at) else at) for at in (jobs["first_start_s"][row], jobs["end_s"][row])]
-        if len(record.end_s) != len(names) or again != [record.first_start_s[row], record.end_s[row]]:
-            where = run.folder if isinstance(run, SavedRun) else f"run {run.id}"
-            raise StoreError.at(
-                where, "is another run when it is simulated again; simulate it anew, then explain"
-            )
-        terms = terms_of(scenario, inputs.setting)
-        decided = Decided.by(inputs.policy, terms, named=record.names_gpus)
-        told = _Telling(record, row, decided).story(Beside(jobs, job).as_it_was())
-        if isinstance(inputs.past, Recorded) and math.isfinite(
-            start_s := float(inputs.past.jobs.start_s[row])
-        ):
-            wait_s = max(start_s - float(inputs.setting.jobs.submit_s[row]), 0.0)
-            life = sorted((*told.moments, Moment(start_s, "in the log: started")), key=lambda one: one.at_s)
-            recorded = causes_of_log(inputs.setting, inputs.past, inputs.known, focus=row).stretches
-            why = f"{told.why}; in the log it waited {duration(wait_s)}"
-            if recorded:
-                why += f", {mostly(seconds_by_cause(recorded, CAUSES), CAUSES, wait_s)[1]}"
-            told = replace(
-                told, why=why, moments=tuple(life), recorded_s=(wait_s, start_s), recorded=recorded
-            )
-        when = calendar(np.array([round(one.at_s) for one in told.moments]), inputs)
-        dated = [replace(one, when=at) for one, at in zip(told.moments, when, strict=True)]
-        return replace(told, moments=tuple(dated))
-
-    def searches(
-        self, scenario: Scenario, run: Result | SavedRun, story: Story
-    ) -> Sequence[tuple[Search, int]]:
-        """Single changes: its request, its submission, nodes, jobs ahead, the policy; for a refused job its deadline."""
-        setting = self.domain.prepare(scenario).setting
-        return searches_of(scenario, setting, run.tables["jobs"], story)
+def story_of(
+    domain: Domain[Scenario, Inputs, Outcome], scenario: Scenario, run: Result | SavedRun, job: str
+) -> Story:
+    """What happened to a job. Raises UnknownName, UsageError for a live run, StoreError for one that does not repeat."""
+    if "predictions" in run.tables or "slots" in run.tables:
+        what = "is for simulated runs, and this one ran live; `forerun live compare` simulates it beside"
+        raise UsageError.at("--job", what)
+    jobs = run.tables["jobs"]
+    names = [str(name) for name in jobs["job"].tolist()]
+    row = row_of(names, job)
+    inputs = domain.prepare(scenario)
+    record = domain.run(inputs).record
+    again = [(-1.0 if math.isnan(at) else at) for at in (jobs["first_start_s"][row], jobs["end_s"][row])]
+    if len(record.end_s) != len(names) or again != [record.first_start_s[row], record.end_s[row]]:
+        where = run.folder if isinstance(run, SavedRun) else f"run {run.id}"
+        raise StoreError.at(
+            where, "is another run when it is simulated again; simulate it anew, then explain"
+        )
+    terms = terms_of(scenario, inputs.setting)
+    decided = Decided.by(inputs.policy, terms, named=record.names_gpus)
+    told = _Telling(record, row, decided).story(Beside(jobs, job).as_it_was())
+    if isinstance(inputs.past, Recorded) and math.isfinite(start_s := float(inputs.past.jobs.start_s[row])):
+        wait_s = max(start_s - float(inputs.setting.jobs.submit_s[row]), 0.0)
+        life = sorted((*told.moments, Moment(start_s, "in the log: started")), key=lambda one: one.at_s)
+        recorded = causes_of_log(inputs.setting, inputs.past, inputs.known, focus=row).stretches
+        why = f"{told.why}; in the log it waited {duration(wait_s)}"
+        if recorded:
+            why += f", {mostly(seconds_by_cause(recorded, CAUSES), CAUSES, wait_s)[1]}"
+        told = replace(told, why=why, moments=tuple(life), recorded_s=(wait_s, start_s), recorded=recorded)
+    when = calendar(np.array([round(one.at_s) for one in told.moments]), inputs)
+    dated = [replace(one, when=at) for one, at in zip(told.moments, when, strict=True)]
+    return replace(told, moments=tuple(dated))
 
 
 class _Telling:
@@ -241,7 +220,7 @@ class _Telling:
             return f"{name} never waited; {ended}"
         worst, most = mostly(seconds_by_cause(waits, CAUSES), CAUSES, waited_s)
         text = f"{name} waited {duration(waited_s)} of {duration(whole_s)}, {most}"
-        if ahead := total_ahead(waits, (worst,)):
+        if ahead := total_ahead([wait for wait in waits if wait.cause == worst]):
             first = [f"job {other} ({_gpu_time(gpu_s)})" for other, gpu_s in ahead[:2]]
             text += f"; most of the GPU time then went to {' and '.join(first)}"
         if worst in ("promised", "order"):
@@ -262,7 +241,7 @@ class _Telling:
 
     def _figure(self, waits: Sequence[Wait]) -> Figure | None:
         """GPUs in use while it waited: its own, those of the jobs ahead, of others, and free ones."""
-        ahead = total_ahead(waits, tuple(CAUSES))
+        ahead = total_ahead(waits)
         if not waits or waits[-1].to_s <= waits[0].from_s:
             return None
         edges = np.linspace(waits[0].from_s, waits[-1].to_s, SLOTS + 1)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping
 from typing import Any, Final, TypeAlias
 
 import numpy as np
 
 from forerun.cluster.explain import OTHERS
+from forerun.cluster.explain.ahead import total_ahead
 from forerun.cluster.explain.job_story import Changes, Fate, Others, Search, Story, TriedChange
 from forerun.cluster.inputs.arrays import BOOL, F64
 from forerun.cluster.inputs.edit import levels_of
@@ -35,10 +36,8 @@ BY_DEADLINE: Final = ("ef-accessctrl", "edf-accessctrl", "edf-rigid")
 Answer: TypeAlias = Mapping[str, Table] | str
 
 
-def searches_of(
-    scenario: Scenario, setting: Setting, jobs: Table, story: Story
-) -> Sequence[tuple[Search, int]]:
-    """The searches of a job, each with the most runs that it asks for.
+class Searches:
+    """The searches of a job: single changes of its request, its submission, nodes, jobs ahead, the policy, its deadline.
 
     Parameters
     ----------
@@ -46,11 +45,6 @@ def searches_of(
     jobs : its table.
     story : of the job.
     """
-    return _Changes(scenario, setting, jobs, story).searches()
-
-
-class _Changes:
-    """The searches; parameters as of `searches_of`."""
 
     def __init__(self, scenario: Scenario, setting: Setting, jobs: Table, story: Story) -> None:
         self.scenario, self.setting, self.story = scenario, setting, story
@@ -59,8 +53,8 @@ class _Changes:
         self.data: dict[str, Any] = to_data(scenario)
         self.policy = member_name(type(scenario.policy))
 
-    def searches(self) -> list[tuple[Search, int]]:
-        """All of them, in the order in which they are shown."""
+    def all(self) -> list[tuple[Search, int]]:
+        """All of them, in the order in which they are shown, each with the most runs that it asks for."""
         found: list[tuple[Search, int]] = [(one, 1) for one in (*self._requests(), *self._submissions())]
         if self.story.fate.refused:
             found.append((self._later_deadline(), 2 * int(math.log2(MOST_SLOTS)) + 2))
@@ -188,11 +182,7 @@ class _Changes:
 
     def _without_those_ahead(self) -> list[Search]:
         """Without each of the two jobs that had most GPU time while it waited."""
-        totals: dict[str, float] = {}
-        for wait in self.story.waits:
-            for one in wait.ahead:
-                totals[one.job] = totals.get(one.job, 0.0) + one.gpu_s
-        largest = sorted(totals, key=lambda job: -totals[job])[:2]
+        largest = [job for job, _ in total_ahead(self.story.waits)[:2]]
         return [self._once(f"without job {job}", self._edit("without", job), job) for job in largest]
 
     def _without_terms(self) -> list[Search]:

@@ -105,7 +105,7 @@ def _users(replay: Replay, waits: Sequence[Wait]) -> tuple[tuple[str, float], ..
         return ()
     row = {str(name): at for at, name in enumerate(log.job_id.tolist())}
     totals: dict[str, float] = {}
-    for other, gpu_s in total_ahead(waits, QUEUED):
+    for other, gpu_s in total_ahead([wait for wait in waits if wait.cause in QUEUED]):
         user = _user(log, row[other])
         totals[user] = totals.get(user, 0.0) + gpu_s
     return tuple(sorted(totals.items(), key=lambda item: -item[1])[:MOST_AHEAD])
