@@ -33,6 +33,10 @@ CASES = {
         CONF, [*GOOD, row(50, 9000, 9001, 9600, "ghost")], {},
         r"jobs\.txt:14: partition 'ghost' of 1 jobs is not in the configuration; known: p .*larger: drop",
     ),
+    "a job larger than its partition": (
+        CONF + "PartitionName=s Nodes=n1\n", [*GOOD, row(50, 9000, 9001, 9600, "s").replace("gpu=4", "gpu=8")], {},
+        r"jobs\.txt:14: job 50: asks for 8 GPUs, the nodes that it may use have 4 of one type \(trace\.larger: drop",
+    ),
     "a log of another cluster": (
         CONF, [line.replace("|p|", "|q|") for line in GOOD], {}, r"partition 'q' of 12 jobs is not in the configuration",
     ),

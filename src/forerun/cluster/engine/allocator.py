@@ -27,7 +27,7 @@ from forerun.cluster.inputs.arrays import (
     ThroughputTable,
 )
 from forerun.cluster.inputs.limits import Tally
-from forerun.cluster.inputs.reach import WHOLE_NODE, Reach, beside_nodes, entries_of, reach_of
+from forerun.cluster.inputs.reach import WHOLE_NODE, Reach, entries_of, reach_of
 from forerun.cluster.inputs.setting import Setting
 from forerun.cluster.policy import AbsentJob, Allocation, Allocator, Scheduler
 from forerun.core.errors import PolicyError, ScenarioError
@@ -155,8 +155,6 @@ class AllocatorRules(ObservingRules[float]):
         self.state = self.state._replace(reach=reach.nodes.astype(np.int64))
         view.types_of.clear()
         i[ak.REACH], i[ak.NODES], i[ak.ALONE] = reach.kind, reach.said, reach.each == WHOLE_NODE
-        if setting.limits is not None:
-            view.limits = beside_nodes(setting.limits, setting.jobs, setting.cluster)
 
     def next_moment(self) -> float | None:
         """The next arrival or end, or the next round at which anybody is there; None when nothing can change."""

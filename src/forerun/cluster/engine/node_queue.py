@@ -27,7 +27,7 @@ from forerun.cluster.engine.priority import QueueRules
 from forerun.cluster.engine.record import Record
 from forerun.cluster.inputs.arrays import BOOL, F64, I64, JobLabels, Jobs
 from forerun.cluster.inputs.limits import Limits
-from forerun.cluster.inputs.reach import WHOLE_NODE, Entries, Reach, beside_nodes, entries_of, reach_of
+from forerun.cluster.inputs.reach import WHOLE_NODE, Entries, Reach, entries_of, reach_of
 from forerun.cluster.inputs.setting import Setting, Window
 from forerun.cluster.policies.backfilling.preemption import Preemption
 from forerun.cluster.policies.orders.fcfs import Fcfs
@@ -215,7 +215,7 @@ def blank_queue(
         window_announced=np.array([each.announced_s for each in windows], np.float64),
         window_until=np.array([math.inf if each.is_failure else each.to_s for each in windows], np.float64),
         window_nodes=words_of(taken > 0),
-        window_gpus=_window_gpus(windows, taken, per_node, units, len(places)),
+        window_gpus=_window_gpus(taken, per_node, units, len(places)),
         failures=np.array([at for at in by_end if windows[at].is_failure], np.int64),
         marks=np.array(sorted(marks), np.float64),
         clock=fresh_clock(),
@@ -524,16 +524,13 @@ def away(window: Window, size: I64, types: I64 | None = None) -> I64:
     return taken
 
 
-def _window_gpus(windows: Sequence[Window], away: I64, per_node: I64, units: I64, groups: int) -> I64:
+def _window_gpus(away: I64, per_node: I64, units: I64, groups: int) -> I64:
     """int64[windows, units and groups], what windows take. away: int64[windows, nodes]."""
-    taken = np.zeros((len(windows), len(units) + groups), np.int64)
+    taken = np.zeros((len(away), len(units) + groups), np.int64)
     place = np.arange(len(units)) - np.repeat(np.cumsum(per_node) - per_node, per_node)
-    for at, window in enumerate(windows):
-        of_node = np.repeat(away[at], per_node)
-        alone = len(units) > len(per_node)  # each GPU is a unit, and the last ones of a node go first
-        taken[at, : len(units)] = np.repeat(per_node, per_node) - place <= of_node if alone else of_node
-        for group, gpus in window.of_groups if groups else ():
-            taken[at, len(units) + group] += gpus
+    of_node = np.repeat(away, per_node, axis=1)
+    alone = len(units) > len(per_node)  # each GPU is a unit, and the last ones of a node go first
+    taken[:, : len(units)] = np.repeat(per_node, per_node) - place <= of_node if alone else of_node
     return taken
 
 
@@ -620,7 +617,6 @@ class NodeQueueRules(QueueRules):
             entries, limits = entries_of(jobs, cluster), None if limits is None else limits.without_planned()
         else:
             entries = one_entry(reach_of(jobs, cluster))
-            limits = None if limits is None else beside_nodes(limits, jobs, cluster)
         apart = isinstance(order, PriorityOrder) or (limits is not None and limits.by_type)
         queue = blank_queue(
             size,

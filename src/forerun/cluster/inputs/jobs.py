@@ -340,9 +340,10 @@ def fitting(
     sizes = np.bincount([list(dict.fromkeys(types)).index(name) for name in types], cluster.node_gpus())
     most = int(sizes.max())
     larger = jobs.gpus > most if keeps else _rigid_beyond(jobs, profiles, most)
-    if keeps and jobs.labels is not None and any(jobs.labels.gpu_type):
-        reach = reach_of(jobs, cluster)
-        larger |= jobs.gpus > (reach.nodes @ cluster.node_gpus())[reach.kind]
+    within = np.full(len(jobs), most)
+    if keeps and jobs.labels is not None:
+        within = np.minimum(within, _within_reach(jobs, cluster))
+        larger |= jobs.gpus > within
 
     def where(row: int) -> str:
         at = int(jobs.file_row[row])
@@ -359,7 +360,10 @@ def fitting(
     there = f"the cluster has {cluster.gpus}" + (f", at most {most} of one type" if len(sizes) > 1 else "")
     problems = [
         Problem(
-            where(row), f"asks for {jobs.gpus[row]} GPUs, {there} (trace.larger: drop leaves such jobs out)"
+            where(row),
+            f"asks for {jobs.gpus[row]} GPUs, "
+            f"{there if jobs.gpus[row] > most else f'the nodes that it may use have {within[row]} of one type'} "
+            "(trace.larger: drop leaves such jobs out)",
         )
         for row in rows
     ]
@@ -377,6 +381,15 @@ def fitting(
     if not len(jobs):
         raise TraceError.at(table.source, "no job is left; " + "; ".join(repairs.lines()))
     return jobs
+
+
+def _within_reach(jobs: Jobs, cluster: Cluster) -> I64:
+    """The GPUs of one type on the nodes that each job may use, of the type of which there are most."""
+    reach, size = reach_of(jobs, cluster), cluster.node_gpus()
+    types = np.array(cluster.node_types())
+    of_types = [(reach.nodes & np.isin(types, (name, ""))) @ size for name in dict.fromkeys(types.tolist())]
+    most: I64 = np.max(of_types, axis=0)
+    return most[reach.kind]
 
 
 def _rigid_beyond(jobs: Jobs, profiles: tuple[ThroughputTable, ...], most: int) -> BOOL:

@@ -38,13 +38,10 @@ def with_drawn_failures(site: Site, given: Failures, table: JobTable, cluster: C
     )
     for node, gpus in enumerate(size):
         rng, at_s = stream(seed, "node failures", node), 0.0
-        of_rules = {f"partition {name}": gpus for name, nodes in cluster.partitions.items() if node in nodes}
         while (at_s := at_s + float(rng.exponential(mtbf_s))) <= until_s:
             begin_s, back_s = origin_s + at_s, at_s + float(rng.exponential(given.repair_s))
             failures[begin_s] = (*failures.get(begin_s, ()), node)
-            outages.append(
-                Outage("node failure", begin_s, origin_s + back_s, gpus, of_rules, (node,), begin_s)
-            )
+            outages.append(Outage("node failure", begin_s, origin_s + back_s, gpus, (node,), begin_s))
             at_s = back_s
     return replace(site, outages=tuple(outages), failures={at_s: failures[at_s] for at_s in sorted(failures)})
 

@@ -391,7 +391,7 @@ def _resolved(world: _World) -> Inputs:
     """The inputs of a world to which no step is left."""
     scenario, cluster, jobs, profile = world.scenario, world.cluster, world.jobs, world.profile
     limits, site = world.limits(), world.site
-    outages, unplanned = _outages_of(scenario, site, limits, world.table, jobs, cluster)
+    outages, unplanned = _outages_of(scenario, site, world.table, jobs, cluster)
     setting = Setting(
         jobs=jobs,
         cluster=cluster,
@@ -411,7 +411,8 @@ def _resolved(world: _World) -> Inputs:
         limits=limits,
     )
     repairs = world.repairs.repairs
-    apart = any("partition" in rule.of for rule in site.rules)
+    apart = any(len(nodes) < cluster.nodes for nodes in cluster.partitions.values())
+    apart |= any("partition" in rule.of for rule in site.rules)
     notes = (
         *_notes(setting, {repair.rule for repair in repairs}),
         *world.notes.get("work", ()),
@@ -597,30 +598,8 @@ def _site_as_given(scenario: Scenario, table: JobTable, cluster: Cluster) -> Sit
     )
     # who has which nodes is known: what scontrol counts of them says nothing more
     of_nodes = {f"partition {name}" for name in cluster.partitions}
-    given = [rule for rule in site.rules if not (rule.planned and rule.name in of_nodes)]
-    rules = (*given, *_partition_rules(cluster, table, [rule.name for rule in given]))
+    rules = tuple(rule for rule in site.rules if not (rule.planned and rule.name in of_nodes))
     return replace(site, rules=rules, longest=(*site.longest, *longest))
-
-
-def _partition_rules(cluster: Cluster, table: JobTable, known: Sequence[str]) -> tuple[LimitRule, ...]:
-    """The GPUs of each type that the jobs of a partition may use at once, where these are not all.
-
-    table: the log, whose jobs may be of several partitions. known: names of rules that the site's files give.
-    """
-    size, types = cluster.node_gpus(), np.array(cluster.node_types())
-    rules = []
-    partitions = dict(cluster.partitions)
-    for names in dict.fromkeys(name for name in table.vc if "," in name):
-        members = [partitions[name] for name in names.split(",") if name in partitions]
-        partitions[names] = tuple(sorted(set().union(*members))) if members else tuple(range(len(size)))
-    for name, nodes in partitions.items():
-        rule, mine = f"partition {name}", np.isin(np.arange(len(size)), nodes)
-        for gpu_type in dict.fromkeys(types.tolist()) if rule not in known else ():
-            gpus = int(size[mine & (types == gpu_type)].sum())
-            if gpus < size[types == gpu_type].sum():
-                of: Mapping[RuleColumn, frozenset[str]] = {"partition": frozenset({name})}
-                rules.append(LimitRule(rule, of, gpus=gpus, gpu_type=gpu_type, planned=True))
-    return tuple(rules)
 
 
 def _partition_limits(machines: Machines) -> tuple[TimeLimit, ...]:
@@ -629,7 +608,7 @@ def _partition_limits(machines: Machines) -> tuple[TimeLimit, ...]:
 
 
 def _outages_of(
-    scenario: Scenario, site: Site, limits: Limits | None, table: JobTable, jobs: Jobs, cluster: Cluster
+    scenario: Scenario, site: Site, table: JobTable, jobs: Jobs, cluster: Cluster
 ) -> tuple[tuple[Window, ...], tuple[str, ...]]:
     """The maintenance of a site's calendar in the time of the jobs, and notes on what is not simulated.
 
@@ -652,14 +631,12 @@ def _outages_of(
         )
     size, node_types = cluster.node_gpus(), cluster.node_types()
     until_s = float(jobs.submit_s.max(initial=0))
-    names = () if limits is None else limits.names
     windows = tuple(
         Window(
             one.from_s - origin_s,
             min(one.to_s - origin_s, until_s + DAY_S),
             one.gpus,
             max(one.announced_s - origin_s, 0.0),
-            tuple((group, one.of_rules[name]) for group, name in enumerate(names) if name in one.of_rules),
             one.nodes,
             tuple(
                 sum(int(size[node]) for node in one.nodes if node_types[node] == gpu_type)

@@ -9,7 +9,6 @@ from typing import Final
 import numpy as np
 
 from forerun.cluster.inputs.arrays import BOOL, I64, Cluster, JobLabels, Jobs
-from forerun.cluster.inputs.limits import Limits
 
 #: what an exclusive job takes of each node: all of its GPUs
 WHOLE_NODE: Final = -1
@@ -137,34 +136,6 @@ def reach_of(jobs: Jobs, cluster: Cluster) -> Reach:
     each = -(-jobs.gpus // count)
     each[labels.exclusive] = WHOLE_NODE
     return Reach(nodes, kind, said, count, each, line, of_lines)
-
-
-def beside_nodes(limits: Limits, jobs: Jobs, cluster: Cluster) -> Limits:
-    """Limits without those that are the size of a partition whose nodes are known: its nodes are what limits it."""
-    names = ("",) * len(jobs) if jobs.labels is None else jobs.labels.partition
-    known = np.array([all(one in cluster.partitions for one in name.split(",")) for name in names], np.bool_)
-    groups = {group for of_type in limits.planned_of for of_job in of_type for group in of_job}
-    apart = {
-        group
-        for of_type in limits.planned_of
-        for row in np.flatnonzero(~known).tolist()
-        for group in of_type[row]
-    }
-    gone = groups - apart
-
-    def kept(of: tuple[tuple[tuple[int, ...], ...], ...]) -> tuple[tuple[tuple[int, ...], ...], ...]:
-        return tuple(
-            tuple(tuple(one for one in of_job if one not in gone) for of_job in of_type) for of_type in of
-        )
-
-    if not gone:
-        return limits
-    return replace(
-        limits,
-        planned=limits.planned - gone,
-        groups_of=kept(limits.groups_of),
-        planned_of=kept(limits.planned_of),
-    )
 
 
 def _fewest(sizes: I64, gpus: int) -> int:

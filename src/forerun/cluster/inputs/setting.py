@@ -19,7 +19,6 @@ class Window:
     from_s, to_s : from when to when.
     gpus : how many.
     announced_s : when schedulers learn of it.
-    of_groups : (group, GPUs) of the limits that are planned by, how many of these GPUs are within each (default: none).
     nodes : the numbers of the nodes that are out (default: not said).
     of_types : GPUs by the number of their type, where there are several (default: all are of the first).
     """
@@ -28,7 +27,6 @@ class Window:
     to_s: float
     gpus: int
     announced_s: float
-    of_groups: tuple[tuple[int, int], ...] = ()
     nodes: tuple[int, ...] = ()
     of_types: tuple[int, ...] = ()
 

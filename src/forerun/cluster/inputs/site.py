@@ -37,7 +37,6 @@ class Outage:
     from_s, to_s : seconds since 1970, on the clock of the file.
     gpus : how many.
     nodes : the numbers of the nodes that are out (default: no file names them).
-    of_rules : how many of them are within what a rule limits, by the rule's name; as those of a partition's nodes.
     announced_s : from when on it is known (default: all along).
     """
 
@@ -45,7 +44,6 @@ class Outage:
     from_s: float
     to_s: float
     gpus: int
-    of_rules: Mapping[str, int] = field(default_factory=dict)
     nodes: tuple[int, ...] = ()
     announced_s: float = -np.inf
 

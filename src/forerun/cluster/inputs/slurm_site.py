@@ -538,17 +538,7 @@ class _Made:
     ) -> Outage:
         """Nodes that are out. mine: their names."""
         number = {name: at for at, name in enumerate(self.node_gpus or ())}
-        nodes = {number[name]: (self.node_gpus or {})[name] for name in mine}
-        members = {
-            **{partition: set(theirs) for partition, theirs in self.cluster.partitions.items()},
-            **{one.name: {number[node] for node in self._nodes_of(one)} for one in self.read.partitions},
-        }
-        of_rules = {
-            f"partition {partition}": sum(gpus for node, gpus in nodes.items() if node in theirs)
-            for partition, theirs in members.items()
-            if theirs & nodes.keys()
-        }
-        return Outage(name, begin_s, end_s, gpus, of_rules, tuple(sorted(nodes)), announced_s)
+        return Outage(name, begin_s, end_s, gpus, tuple(sorted(number[one] for one in mine)), announced_s)
 
     def of_events(self, clock: LocalClock | None) -> None:
         """The times at which nodes were away without notice, outside of maintenance.

@@ -260,7 +260,7 @@ def causes_of(
         for one in zip(labels.partition, labels.account, jobs.user, strict=True)
     ]
     group = np.array([partitions[name] for name in labels.partition], np.int64)
-    limits, names, rules = _limits(setting, decided, site)
+    limits, names, rules = _limits(setting, decided)
     gpus = jobs.gpus.copy()
     gpus[waiting.row] = waiting.gpus
     held_s = np.full(len(jobs), np.inf) if held_s is None else held_s
@@ -424,11 +424,8 @@ def _stretches(found: ck.Found, jobs: Jobs, names: list[str]) -> tuple[Caused, .
     return tuple(stretches)
 
 
-def _limits(setting: Setting, decided: Decided, site: _Site) -> tuple[ck.Limits, list[str], list[str]]:
-    """Limits and quotas, the names of their groups with how much they allow, and those of their rules.
-
-    The limit of a partition's nodes is none where jobs keep to these nodes, and it is known which they are.
-    """
+def _limits(setting: Setting, decided: Decided) -> tuple[ck.Limits, list[str], list[str]]:
+    """Limits and quotas, the names of their groups with how much they allow, and those of their rules."""
     jobs, limits = setting.jobs, setting.limits
     types = len(set(setting.cluster.node_types()))
     count, none = 0 if limits is None else len(limits.gpus), np.zeros(0, np.int64)
@@ -436,15 +433,11 @@ def _limits(setting: Setting, decided: Decided, site: _Site) -> tuple[ck.Limits,
         {name: at for at, name in enumerate(dict.fromkeys(jobs.user))} if decided.quota is not None else {}
     )
     sets, set_of = dict[tuple[int, ...], int](), np.zeros((types, len(jobs)), np.int64)
-    planned = frozenset[int]()
-    if limits is not None and site.confined and setting.cluster.partitions:
-        planned = limits.planned
     for number in range(types if count or users else 0):
         of = ((),) * len(jobs) if limits is None else limits.groups_of[number]
         for row, groups in enumerate(of):
             own = (count + users[jobs.user[row]],) if users else ()
             set_of[number, row] = sets.setdefault((*groups, *own), len(sets))
-    members = [[group for group in one if group not in planned] for one in sets]
     quota = none if decided.quota is None else decided.quota
     unlimited, zero, no_pool = (
         np.full(len(quota), UNLIMITED),
@@ -474,8 +467,8 @@ def _limits(setting: Setting, decided: Decided, site: _Site) -> tuple[ck.Limits,
     return (
         ck.Limits(
             set_of=set_of,
-            first=np.cumsum([0, *map(len, members)]).astype(np.int64),
-            groups=np.array([group for one in members for group in one], np.int64),
+            first=np.cumsum([0, *map(len, sets)]).astype(np.int64),
+            groups=np.array([group for one in sets for group in one], np.int64),
             most_gpus=most_gpus,
             most_jobs=most_jobs,
             own_gpus=column("own_gpus", zero),
@@ -505,7 +498,6 @@ class _Site:
     reach : bool[classes, real nodes].
     kind, classes_first, classes : as of `kernels.causes.Jobs`.
     wide, each : `count` and `each` of `Reach`.
-    confined : whether jobs keep to the nodes of their partitions.
     packs : whether the nodes that jobs have are not known.
     seats : of the stretches of GPUs: where those of each begin, the node, the first GPU, and how many.
     """
@@ -519,7 +511,6 @@ class _Site:
     classes: I64
     wide: I64
     each: I64
-    confined: bool
     packs: bool
     seats: tuple[I64, I64, I64, I64]
 
@@ -577,7 +568,6 @@ class _Site:
             classes,
             reach.count,
             reach.each,
-            confined,
             packs,
             by_node,
         )
