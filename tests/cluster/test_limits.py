@@ -14,7 +14,7 @@ import forerun
 from forerun.cluster.engine.allocator import Terms
 from forerun.cluster.engine.record import Record
 from forerun.cluster.engine.run import rules_for, run_rules
-from forerun.cluster.inputs.arrays import Cluster, Jobs, NodeGroup
+from forerun.cluster.inputs.arrays import Cluster, JobLabels, Jobs, NodeGroup
 from forerun.cluster.inputs.limits import UNLIMITED, LimitColumn, LimitRule, Tally, resolved
 from forerun.cluster.inputs.setting import Setting
 from forerun.cluster.policies.backfilling.base import BackfillPolicy
@@ -24,6 +24,7 @@ from forerun.cluster.policies.first_fit import FirstFit
 from forerun.cluster.policies.las import Las
 from forerun.cluster.policies.orders.fcfs import Fcfs
 from forerun.cluster.policies.priority import Fifo, FifoBackfill, Srtf
+from forerun.cluster.policies.slurm_backfill import SlurmBackfill
 from forerun.cluster.policy import Policy
 from forerun.core.errors import ForerunError, ScenarioError, TraceError
 from forerun.core.scenario.spec import content_id
@@ -377,3 +378,26 @@ def test_published_schedules_say_that_they_know_no_limits(tmp_path: Path) -> Non
 def test_unlimited_is_beyond_every_cluster() -> None:
     assert UNLIMITED > 1 << 53
     assert BackfillPolicy.keeps_promises is False
+
+
+@pytest.mark.parametrize(
+    "policy", [Easy(), Conservative(), FirstFit(order=Fcfs()), SlurmBackfill(), Fifo()], ids=str
+)
+def test_who_takes_a_node_whole_is_admitted_by_what_it_asks_for(policy: Policy) -> None:
+    """At most 8 GPUs: 4 run, and a job comes that asks for 4 and has a node of 8; nobody comes after it."""
+    jobs = Jobs.of(
+        [0, 10, 20], [4, 8, 1], [1000, 1000, 1000], requested_s=[1000, 1000, 1000],
+        labels=JobLabels.of(3, nodes=1, exclusive=[False, True, False], asked_gpus=[0, 4, 0]),
+    )  # fmt: skip
+    columns: Columns = {"user": ["ann"] * 3}
+    limits = replace(
+        resolved([LimitRule("user", per=("user",), gpus=8)], {}, columns, [""]), asks=np.array([4, 4, 1])
+    )
+    setting = Setting(
+        jobs=jobs, cluster=Cluster((NodeGroup("g", 3, 8, ""),)), profile=None, slot_s=60, limits=limits
+    )
+    record = Record(setting)
+    run_rules(rules_for(policy, setting, record, Terms(placement="first-fit"), 0))
+    first, second, third = np.floor(record.first_start_s)
+    assert (first, second) in ((0, 10), (1, 11)), "Slurm plans a second after"
+    assert third >= 1010

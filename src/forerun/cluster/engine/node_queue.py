@@ -168,7 +168,7 @@ def blank_queue(
     free = _nodes(units, np.repeat(classes.nodes, per_node, axis=1), classes, reach, gpus, request_s, at_once)
     if plans:
         free = _with_plan(free, min(terms.tested, len(entries.reach.kind)) + len(windows))
-    many, groups_of = _limits(limits, classes, jobs, promises=not plans and terms.rule != qs.IN_ORDER)
+    many, groups_of = _limits(limits, classes, gpus, promises=not plans and terms.rule != qs.IN_ORDER)
     places: I64 = np.zeros(0, np.int64) if limits is None else limits.gpus
     several = len(entries.reach.kind)
     everywhere = terms.rule == qs.IN_ORDER and reach.is_everywhere
@@ -462,17 +462,18 @@ def _linked(gpus: I64, request_s: F64, windows: int, at_once: int, total: int) -
 
 
 def _limits(
-    limits: Limits | None, classes: _Classes, jobs: int, *, promises: bool
+    limits: Limits | None, classes: _Classes, gpus: I64, *, promises: bool
 ) -> tuple[qs.Limits, tuple[tuple[int, ...], ...]]:
     """Limits as arrays, and the groups of each job that are promised GPUs of as nodes are: the planned ones of all types.
 
-    promises: whether the rule makes any; else planned groups are limits as others are.
+    gpus: of each job. promises: whether the rule makes any; else planned groups are limits as others are.
     """
+    jobs = len(gpus)
     types = int(classes.type_of.max(initial=0)) + 1
     none: I64 = np.zeros(0, np.int64)
     if limits is None:
         first = np.zeros((types, jobs + 1), np.int64)
-        return qs.Limits(classes.type_of, first, *([none] * 9)), ((),) * jobs
+        return qs.Limits(classes.type_of, first, *(*([none] * 9), gpus)), ((),) * jobs
     planned: list[tuple[int, ...]] = [()] * jobs
     if limits.planned and promises:
         of_types = zip(*limits.planned_of, strict=True)
@@ -503,6 +504,7 @@ def _limits(
         gpus=used,
         jobs=used.copy(),
         pooled=np.zeros(len(limits.pool_gpus), np.int64),
+        asks=gpus if limits.asks is None else limits.asks,
     )
     return many, tuple(planned)
 

@@ -149,6 +149,7 @@ class Limits:
     planned : the groups that backfilling plans by.
     planned_of : as `groups_of`, those of the planned groups.
     queues : the queues that jobs are in (default: they have no order of their own).
+    asks : int64[jobs], the GPUs by which each is admitted: who takes nodes whole has more (default: all that it has).
     """
 
     names: tuple[str, ...]
@@ -163,6 +164,7 @@ class Limits:
     planned_of: tuple[tuple[tuple[int, ...], ...], ...]
     queues: QueuesOfJobs | None = None
     rules: tuple[str, ...] = ()
+    asks: I64 | None = None
 
     @property
     def by_type(self) -> bool:
@@ -175,7 +177,8 @@ class Limits:
             tuple(tuple(of_type[job] for job in jobs.tolist()) for of_type in column)
             for column in (self.groups_of, self.planned_of)
         )
-        return replace(self, groups_of=groups_of, planned_of=planned_of)
+        asks = None if self.asks is None else self.asks[jobs]
+        return replace(self, groups_of=groups_of, planned_of=planned_of, asks=asks)
 
     def without_planned(self) -> Limits:
         """Those by which backfilling does not plan."""
@@ -193,7 +196,7 @@ class Limits:
         jobs : those that the limits were resolved for.
         """
         forbidden: dict[int, str] = {}
-        asked = jobs.gpus.tolist()
+        asked = (jobs.gpus if self.asks is None else self.asks).tolist()
         for number, groups_of in enumerate(self.groups_of):
             rows = range(len(asked)) if not number else list(forbidden)
             for row in rows:
@@ -227,7 +230,7 @@ class Tally:
     """
 
     def __init__(self, limits: Limits, *, planned: bool = True) -> None:
-        self.groups_of = limits.groups_of
+        self.groups_of, self.asks = limits.groups_of, limits.asks
         self.left_out = frozenset[int]() if planned else limits.planned
         self.most_gpus, self.most_jobs = limits.gpus.tolist(), limits.jobs.tolist()
         self.own_gpus, self.pool = limits.own_gpus.tolist(), limits.pool.tolist()
@@ -245,6 +248,7 @@ class Tally:
         gpu_type : of the GPUs that it would have.
         gpus : how many.
         """
+        gpus = gpus if self.asks is None else min(gpus, int(self.asks[job]))
         for group in self.groups_of[gpu_type][job]:
             if group in self.left_out:
                 continue

@@ -744,6 +744,9 @@ def limits_of(scenario: Scenario, site: Site, table: JobTable, jobs: Jobs, clust
             for name in unknown
         ]
     limits = resolved((*rules, *site.rules), site.pools, columns, types)
+    if jobs.labels is not None:
+        asked = jobs.labels.asked_gpus
+        limits = replace(limits, asks=np.where(asked > 0, asked, jobs.gpus))
     return (
         replace(limits, queues=_queues_of(site, table, jobs, columns["partition"], types))
         if site.queues

@@ -69,6 +69,7 @@ class Limits(NamedTuple):
     most_gpus, most_jobs : of each group at once.
     own_gpus, pool, pool_gpus : GPUs of each group beyond which it takes from a pool (-1: none), and those of the pools.
     gpus, jobs, pooled : that each has.
+    asks : the GPUs by which each job is admitted; it may have more.
     """
 
     type_of: I64
@@ -82,6 +83,7 @@ class Limits(NamedTuple):
     gpus: I64
     jobs: I64
     pooled: I64
+    asks: I64
 
 
 class Ranks(NamedTuple):
@@ -311,7 +313,7 @@ def log(q: Queue, job: int, gpus: int) -> None:
 @kernel(allocates=False, internal=True)
 def fits(limits: Limits, job: int, kind: int, gpus: int) -> bool:
     """Whether limits allow one more job on GPUs of a class."""
-    gpu_type = limits.type_of[kind]
+    gpu_type, gpus = limits.type_of[kind], min(gpus, limits.asks[job])
     for at in range(limits.first[gpu_type, job], limits.first[gpu_type, job + 1]):
         group = limits.groups[at]
         if limits.gpus[group] + gpus > limits.most_gpus[group]:
