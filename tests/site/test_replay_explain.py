@@ -48,7 +48,7 @@ def by_the_engine(case: Case, policy: BackfillPolicy, windows: tuple[Outage, ...
     pool, count = case.pool, len(case)
     ready_s = np.maximum(case.submit_s, case.eligible_s)
     order = np.argsort(ready_s, kind="stable")
-    playing = Queue(case, policy, order, ready_s, case.submit_s)
+    playing = Queue(case, policy, order, ready_s)
     queue = playing.rules.queue = playing.queue._replace(event_time=playing.queue.event_time[:2])
     user, most = case.user[order], pool.running_per_user or count + 1
     found: list[dict[str, float]] = [{} for _ in range(count)]

@@ -138,10 +138,11 @@ class Machines(Spec, frozen=True, kw_only=True):
     nodes (`sacctmgr show qos -P`, `sacctmgr show assoc -P`, `sacctmgr show event -P`, `scontrol show partition`, `scontrol
     show res`, `scontrol show node`), or ClusterQueues of Kueue for nodes given here (default: none). ignore: what is left
     out of Kueue's files that would change the answer and is not simulated, or is to be tried without (default: nothing).
-    otherwise: nodes and limits that differ from the files (default: none).
+    otherwise: nodes and limits that differ from the files (default: none). unit: what jobs hold of the Slurm configuration:
+    `GPUs` (default), or whole `nodes`, each of which counts as one.
     """
 
-    added_later: ClassVar[tuple[str, ...]] = ("partition", "included", "site", "ignore", "otherwise")
+    added_later: ClassVar[tuple[str, ...]] = ("partition", "included", "site", "ignore", "otherwise", "unit")
 
     file: Input | None = None
     nodes: tuple[Nodes, ...] = ()
@@ -150,14 +151,15 @@ class Machines(Spec, frozen=True, kw_only=True):
     site: tuple[Input, ...] | None = None
     ignore: tuple[Ignorable, ...] | None = None
     otherwise: Otherwise | None = None
+    unit: Literal["GPUs", "nodes"] | None = None
 
     def problems(self) -> list[tuple[str, str]]:
         """A file or nodes, not both."""
         if (self.file is None) == (not self.nodes):
             return [("", "give either file, or nodes: [{count: 4, gpus: 8}, ...]")]
-        if not self.is_slurm and (self.partition is not None or self.included is not None):
-            name = "included" if self.partition is None else "partition"
-            return [(name, "is of a Slurm configuration; give it as file: slurm.conf")]
+        for name in () if self.is_slurm else ("partition", "included", "unit"):
+            if getattr(self, name) is not None:
+                return [(name, "is of a Slurm configuration; give it as file: slurm.conf")]
         quotas = self.otherwise and (self.otherwise.more_quota or self.otherwise.moved_quota)
         kueue = any(one.path.endswith((".yaml", ".yml", ".json")) for one in self._files)
         for name, given in (("ignore", self.ignore), ("otherwise", quotas)):

@@ -8,11 +8,10 @@ from typing import Final
 
 import numpy as np
 
-from forerun.cluster.inputs.arrays import NO_REQUEST_S, JobLabels, Jobs
+from forerun.cluster.inputs.arrays import JobLabels, Jobs
 from forerun.cluster.inputs.limits import RULE_COLUMNS, LimitRule, RuleColumn, array_rules, resolved
 from forerun.cluster.inputs.reach import reach_of
 from forerun.cluster.inputs.setting import Setting, Window
-from forerun.cluster.inputs.site import TimeLimit, with_time_limits
 from forerun.cluster.inputs.slurm_conf import node_names
 from forerun.site.history import F64, I64, History, Mask, Names
 from forerun.site.kernels.overtaking import overtaken
@@ -24,13 +23,15 @@ _PATIENCE_S: Final = 3600.0
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """Jobs of a pool that started, by submission. Times in seconds from the log's origin.
+    """Jobs of a pool, by submission. Times in seconds from the log's origin.
 
     Parameters
     ----------
     pool : their GPUs.
     rows : int64[jobs], where they stand in the history.
-    submit_s, start_s, end_s : what happened; the end of a job that still runs is when it is believed to end.
+    submit_s, start_s, end_s : what happened; infinite: it did not. The end of a job that still runs is when it is believed
+        to end, of one that did not start when it left the queue.
+    run_s : how long each runs, or would.
     eligible_s : from when on it could start.
     setting : the jobs as the engine knows them, their GPUs, and the limits of what runs at once; without their times.
     on_nodes : int64[nodes] by job, on which it was; empty: not known.
@@ -47,6 +48,7 @@ class Case:
     submit_s: F64
     start_s: F64
     end_s: F64
+    run_s: F64
     eligible_s: F64
     setting: Setting
     on_nodes: tuple[I64, ...]
@@ -71,11 +73,6 @@ class Case:
         return self.setting.maintenance
 
     @property
-    def run_s(self) -> F64:
-        """float64[jobs]: how long each runs."""
-        return self.end_s - self.start_s
-
-    @property
     def wait_s(self) -> F64:
         """float64[jobs]: how long each waited in history."""
         return self.start_s - self.submit_s
@@ -92,8 +89,13 @@ class Case:
 
     @property
     def since_s(self) -> F64:
-        """float64[jobs]: from when on its wait gives it priority; it gathers none while it is held."""
-        return np.maximum(self.submit_s, self.released_s)
+        """float64[jobs]: from when on its wait gives it priority: it gathers none before it is eligible, or while held."""
+        return np.maximum(np.maximum(self.eligible_s, self.submit_s), self.released_s)
+
+    @property
+    def started(self) -> Mask:
+        """bool[jobs]: whether it started in history."""
+        return np.isfinite(self.start_s)
 
     @property
     def users(self) -> int:
@@ -107,30 +109,46 @@ def case_of(log: History, system: System, number: int) -> Case:
     Parameters
     ----------
     log : the history.
-    system : the machine.
+    system : the machine; of one that is declared with the jobs that did not start, which stand in the way of others.
     number : of the pool.
     """
     pool = system.pools[number]
-    rows = np.flatnonzero((pool_of(log, system.pools) == number) & log.started)
-    mine, setting = log.of(rows), setting_of(log.of(rows), pool, system)
-    if not (fits := runnable(setting)).all():
-        rows, mine = rows[fits], mine.of(fits)
-        setting = setting_of(mine, pool, system)
-    request_s = requested(mine, system.longest if isinstance(system, Declared) else ()).request_s(pool.most_s)
+    if isinstance(system, Declared):
+        at = system.rows(log)
+        rows = np.flatnonzero((at >= 0) & (log.started | np.isfinite(log.eligible_s)))
+        mine, base = log.of(rows), system.inputs.setting
+        asks = np.where(np.isnan(mine.requested_s), 0.0, mine.requested_s).astype(np.int64)
+        jobs = base.jobs.take(at[rows])
+        jobs = replace(jobs, gpus=mine.gpus, requested_s=np.where(asks > 0, asks, jobs.requested_s))
+        limits = None if base.limits is None else base.limits.of(at[rows])
+        setting, names = replace(base, jobs=jobs, limits=limits), system.inputs.known.nodes
+        request_s = np.maximum(jobs.request_s, 1.0)
+    else:
+        rows = np.flatnonzero((pool_of(log, system.pools) == number) & log.started)
+        mine, setting = log.of(rows), setting_of(log.of(rows), pool, system)
+        if not (fits := runnable(setting)).all():
+            rows, mine = rows[fits], mine.of(fits)
+            setting = setting_of(mine, pool, system)
+        request_s, names = mine.request_s(pool.most_s), pool.names
     believed_s = np.maximum(mine.start_s + request_s, log.last_s + 1.0)
-    end_s = np.where(np.isnan(mine.end_s), believed_s, mine.end_s)
-    eligible_s = np.where(np.isnan(mine.eligible_s), mine.submit_s, mine.eligible_s)
     never_s = np.full(len(rows), np.inf)
-    doubted_s = overtakings(mine, request_s, _PATIENCE_S)[0] if system.held_after_s else never_s
+    start_s = np.where(mine.started, mine.start_s, np.inf)
+    end_s = np.where(np.isnan(mine.end_s), np.where(mine.started, believed_s, np.inf), mine.end_s)
+    left = ~mine.started & np.isfinite(mine.end_s)  # who starts after all ends at once
+    run_s = np.where(mine.started, end_s - mine.start_s, np.where(left, 1.0, request_s))
+    eligible_s = np.where(np.isnan(mine.eligible_s), mine.submit_s, mine.eligible_s)
+    doubts = system.held_after_s and not isinstance(system, Declared)  # whose order lets later jobs overtake
+    doubted_s = overtakings(mine, request_s, _PATIENCE_S)[0] if doubts else never_s
     return Case(
         pool=pool,
         rows=rows,
         submit_s=mine.submit_s,
-        start_s=mine.start_s,
+        start_s=start_s,
         end_s=end_s,
+        run_s=run_s,
         eligible_s=eligible_s,
         setting=setting,
-        on_nodes=numbered(mine.on_nodes, pool.names),
+        on_nodes=numbered(mine.on_nodes, names),
         request_s=request_s,
         user=mine.user.codes + 1,
         doubted_s=doubted_s,
@@ -154,22 +172,6 @@ def runnable(setting: Setting) -> Mask:
     if setting.limits is not None:
         fits[list(setting.limits.forbidding(setting.jobs))] = False
     return fits
-
-
-def requested(log: History, longest: Sequence[TimeLimit]) -> History:
-    """The jobs of a log, those without a requested time with the least limit that they run under."""
-    lacking = np.isnan(log.requested_s)
-    if not (longest and lacking.any()):
-        return log
-    given = np.where(lacking, NO_REQUEST_S, np.nan_to_num(log.requested_s)).astype(np.int64)
-    jobs = Jobs.of(np.zeros(len(log)), log.gpus, 1, requested_s=given)
-    filled = with_time_limits(jobs, longest, _columns(log))[0].request_s
-    return replace(log, requested_s=np.where(lacking & np.isfinite(filled), filled, log.requested_s))
-
-
-def _columns(log: History) -> dict[RuleColumn, tuple[str, ...]]:
-    """What the jobs of a log may be limited by."""
-    return {name: getattr(log, name).texts for name in RULE_COLUMNS}
 
 
 def setting_of(log: History, pool: Pool, system: System) -> Setting:
@@ -196,13 +198,13 @@ def setting_of(log: History, pool: Pool, system: System) -> Setting:
         exclusive=log.exclusive & shaped,
     )
     jobs = Jobs.of(np.zeros(len(log)), log.gpus, 1, user=users, labels=labels)
-    declared = system if isinstance(system, Declared) else Declared(pools=system.pools)
-    rules = [*declared.rules, *array_rules(log.array.names)]
+    rules = array_rules(log.array.names)
     if pool.running_per_user and log.user.known:
         known = frozenset(log.user.names)
         rules.append(LimitRule("running jobs", {"user": known}, ("user",), jobs=pool.running_per_user))
     types = tuple(dict.fromkeys(cluster.node_types()))
-    limits = resolved(rules, declared.shared, _columns(log), types) if rules else None
+    columns: dict[RuleColumn, tuple[str, ...]] = {name: getattr(log, name).texts for name in RULE_COLUMNS}
+    limits = resolved(rules, {}, columns, types) if rules else None
     windows = tuple(window.window(pool, log.origin_s) for window in system.windows)
     return Setting(jobs, cluster, None, 60, maintenance=windows, limits=limits)
 

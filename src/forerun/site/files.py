@@ -1,33 +1,31 @@
 """The machine of a log from what its site has: our own description, or Slurm's configuration and what its commands print.
 
-The files of Slurm are read as `simulate` reads them; what they say becomes one pool of named nodes, with partitions, limits,
-maintenance and the scheduler's order.
+The files of Slurm, with the log, are the inputs of a simulation; the machine is one pool of its nodes.
 """
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Sequence
+from dataclasses import replace
+from itertools import groupby
 from pathlib import Path
 from typing import Final
 
-import numpy as np
-
-from forerun.cluster.inputs.slurm_conf import (
-    MOST_BYTES,
-    included_by,
-    named,
-    partition_limits,
-    read_slurm_nodes,
-    read_slurm_priorities,
-)
-from forerun.cluster.inputs.slurm_priority import with_site_priorities
-from forerun.cluster.inputs.slurm_site import nodes_of_partitions, read_slurm_site
+from forerun.cluster.inputs.prepare import prepare
+from forerun.cluster.inputs.slurm_conf import MOST_BYTES, included_by, named, read_slurm_priorities
+from forerun.cluster.policies.orders.fcfs import Fcfs
 from forerun.cluster.policies.orders.multifactor import Multifactor
+from forerun.cluster.policies.slurm_backfill import SlurmBackfill
+from forerun.cluster.policies.slurm_builtin import SlurmBuiltin
+from forerun.cluster.scenario import Machines, Scenario, TraceSpec
 from forerun.core.errors import Problem, ScenarioError
+from forerun.core.registry import member_name
 from forerun.core.regular import read_regular, unreadable
+from forerun.core.scenario.spec import Input
 from forerun.site.history import History
-from forerun.site.machine import Declared, Outage, Part, Pool, System, folded, read_system
+from forerun.site.machine import Declared, Part, Pool, System, folded, read_system
 
 #: files that describe a machine in our own words
 _OWN: Final = (".yaml", ".yml", ".json", ".toml")
@@ -78,6 +76,11 @@ def read_machine(paths: Sequence[Path], zone: str, log: History) -> tuple[System
             f"{named([path.name for path in outer])} are no parts of one" if outer else "none is among them"
         )
         problems.append(Problem(named([path.name for path in paths]), f"one slurm.conf is needed; {what}"))
+    problems += [
+        Problem(path.name, "rename it: a Slurm configuration is named *.conf")
+        for path in outer
+        if path.suffix != ".conf"
+    ]
     if problems:
         raise ScenarioError(*problems)
     if own:
@@ -88,68 +91,66 @@ def read_machine(paths: Sequence[Path], zone: str, log: History) -> tuple[System
 def _declared(
     conf: Path, included: Sequence[Path], printed: Sequence[Path], zone: str, log: History
 ) -> tuple[Declared, tuple[str, ...]]:
-    """The machine of a Slurm site."""
-    cluster, node_gpus = read_slurm_nodes(
-        conf, included=included, printed=nodes_of_partitions(printed), whole=log.unit == "nodes"
+    """The machine of a Slurm site. Raises ScenarioError and TraceError with what is wrong with its files and the log."""
+    file, parts, site = ([pinned(path) for path in some] for some in ((conf,), included, printed))
+    scenario = Scenario(
+        trace=TraceSpec(file=Input(path=log.source), larger="drop", options={"timezone": zone}),
+        machines=Machines(file=file[0], included=tuple(parts), site=tuple(site), unit=log.unit),
+        policy=slurm_policy(conf, included)[0],
+        placement="first-fit",
     )
-    until_s = log.origin_s + log.last_s
-    site = read_slurm_site(printed, cluster, node_gpus, timezone=zone, until_s=until_s)
-    settings = read_slurm_priorities(conf, included)
-    longest = (*site.longest, *partition_limits(settings))
-    names, size, types = list(node_gpus), cluster.node_gpus(), cluster.node_types()
-    parts: dict[tuple[int, str, str], list[str]] = {}
-    for node, name in enumerate(names):
-        mine = ",".join(one for one, nodes in cluster.partitions.items() if node in nodes)
-        parts.setdefault((int(size[node]), types[node], mine), []).append(name)
-    order = [name for alike in parts.values() for name in alike]
-    partitions = [name for name, nodes in cluster.partitions.items() if nodes]
+    machine = declared(scenario, log)
+    return machine, machine.inputs.notes
+
+
+def declared(scenario: Scenario, log: History) -> Declared:
+    """The machine of a scenario of a Slurm site. log: its jobs."""
+    inputs = prepare(scenario, log.table())
+    # jobs that a failure or preemption ended come again when they did
+    inputs = replace(inputs, setting=replace(inputs.setting, failures=()))
+    cluster, names = inputs.setting.cluster, (*inputs.known.nodes, *[""] * inputs.setting.cluster.nodes)
+    size, types = cluster.node_gpus().tolist(), cluster.node_types()
+    partitions = {name: frozenset(nodes) for name, nodes in cluster.partitions.items() if nodes}
+    alike = [
+        (gpus, gpu_type, ",".join(name for name, nodes in partitions.items() if node in nodes))
+        for node, (gpus, gpu_type) in enumerate(zip(size, types, strict=True))
+    ]
+    parts = []
+    for (gpus, gpu_type, theirs), some in groupby(range(len(size)), key=alike.__getitem__):
+        nodes = [names[node] for node in some]
+        parts.append(
+            Part(
+                name=folded(nodes), nodes=len(nodes), gpus_per_node=gpus, gpu_type=gpu_type, partitions=theirs
+            )
+        )
     pool = Pool(
         name="+".join(partitions) or "all",
-        nodes=len(order),
+        nodes=len(size),
         partition=",".join(partitions) if log.partition.known else "",
-        parts=tuple(
-            Part(name=folded(alike), nodes=len(alike), gpus_per_node=gpus, gpu_type=gpu_type, partitions=mine)
-            for (gpus, gpu_type, mine), alike in parts.items()
-        ),
+        parts=tuple(parts),
     )
-    known_s = [
-        0.0,
-        *log.requested_s[np.isfinite(log.requested_s)].tolist(),
-        *(one.seconds for one in longest),
-    ]
-    place = {name: at for at, name in enumerate(order)}
-    windows = tuple(
-        Outage(
-            from_s=one.from_s,
-            to_s=one.to_s,
-            announced_s=one.from_s - max(known_s),
-            gpus={pool.name: one.gpus},
-            nodes=tuple(place[names[node]] for node in one.nodes),
-        )
-        for one in site.outages
-        if log.origin_s < one.to_s and one.from_s < until_s
-    )
-    scheduler = settings.settings.get("schedulertype", ("", ""))[1]
-    priorities, more = with_site_priorities(Multifactor(), settings, printed)
-    unplanned = settings.settings.get("prioritytype", ("", ""))[1] == "priority/basic"
-    notes = [*cluster.notes, *site.notes, *more]
-    if windows:
-        notes.append(
-            f"{len(windows)} outages are from reservations, which do not say when they were announced: by the longest "
-            "request before"
-        )
-    if away := len(site.outages) - len(windows):
-        notes.append(f"{away} of {len(site.outages)} windows of maintenance are outside the time of the jobs")
-    others = [(name, code) for code, name in enumerate(log.partition.names) if name not in partitions]
-    if others:
-        jobs = int(np.isin(log.partition.codes, [code for _, code in others]).sum())
-        notes.append(f"no file has nodes of partition {named([name for name, _ in others])}, of {jobs} jobs")
-    return Declared(
-        pools=(pool,),
-        windows=windows,
-        rules=tuple(rule for rule in site.rules if not rule.planned),
-        shared=dict(site.pools),
-        longest=longest,
-        backfills=scheduler != "sched/builtin",
-        priorities=None if unplanned else priorities,
-    ), tuple(notes)
+    return Declared(pools=(pool,), inputs=inputs)
+
+
+def pinned(path: Path) -> Input:
+    """A file with the digest of its content."""
+    return Input(path=str(path.resolve()), sha256=hashlib.sha256(read_regular(path)).hexdigest())
+
+
+def slurm_policy(conf: Path, included: Sequence[Path]) -> tuple[SlurmBackfill, str]:
+    """The policy that a configuration names, its weights left to its files, and in words.
+
+    Parameters
+    ----------
+    conf, included : the configuration, and copies of the files that it includes.
+    """
+    read = read_slurm_priorities(conf, included)
+    says = {name: value for name, (_, value) in read.settings.items()}
+    weighs = any(name.startswith("priorityweight") and value not in ("", "0") for name, value in says.items())
+    tiers = len({partition.get("prioritytier", "1") for _, partition in read.partitions.values()}) > 1
+    basic = says.get("prioritytype", "") == "priority/basic"
+    plugin = says.get("schedulertype", "sched/backfill")
+    kind = SlurmBuiltin if plugin == "sched/builtin" else SlurmBackfill
+    policy = kind(order=Multifactor() if (weighs and not basic) or tiers else Fcfs())
+    name, order = member_name(kind), member_name(type(policy.order))
+    return policy, f"SchedulerType says {plugin}, so the policy is {name}, order {order}"

@@ -7,15 +7,17 @@ Times are seconds from the first submission in the log; `origin_s` says when tha
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from forerun.cluster.inputs.arrays import NEVER_S, NO_REQUEST_S, Jobs
+from forerun.cluster.inputs.files import JobTable, labels_of
 from forerun.cluster.readers.local_clock import LocalClock
-from forerun.cluster.summary.past import SELECTIONS, Selection, complete
+from forerun.cluster.summary.past import SELECTIONS, Past, Recorded, Selection, complete
 from forerun.cluster.summary.spans import Spans
 from forerun.cluster.traces.job_logs import LONGEST_S, Gathered, JobReader, left_unstarted, settle_ids
 from forerun.core.errors import TraceError, UsageError, known_names
@@ -48,6 +50,8 @@ _NAMES: Final = {
     "on_nodes": "node_list",
     "array": "array",
 }
+#: further columns of numbers, by which jobs are ranked and charged
+_MORE: Final = ("asked_nodes", "cpus", "memory_bytes", "asked_gpus", "billing", "nice")
 #: jobs hold GPUs if those with some hold so much of all nodes' time, and so much of theirs shares nodes
 _GPU_SHARE: Final = 0.5
 _SHARED: Final = 0.01
@@ -124,6 +128,7 @@ class History:
     evidence : a line for each of them, for people.
     source : the file's name; sha256 : digest of its content.
     repairs : what was changed or dropped when it was read.
+    more : float64[jobs], further columns of the log, by the names of its readers (default: there are none).
     """
 
     job_id: NDArray[Any]
@@ -154,6 +159,7 @@ class History:
     source: str = ""
     sha256: str = ""
     repairs: tuple[Repair, ...] = ()
+    more: Mapping[str, F64] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         names = [getattr(self, name).codes for name in _NAMES]
@@ -214,7 +220,8 @@ class History:
 
     def of(self, rows: Mask | I64 | slice) -> History:
         """The history of some jobs, on the same clock."""
-        return replace(self, **{name: getattr(self, name)[rows] for name in (*_COLUMNS, *_NAMES)})
+        more = {name: column[rows] for name, column in self.more.items()}
+        return replace(self, more=more, **{name: getattr(self, name)[rows] for name in (*_COLUMNS, *_NAMES)})
 
     def beside(self, other: History) -> History:
         """These jobs and those of another history on the same clock, by submission; all else as of this one."""
@@ -222,6 +229,7 @@ class History:
             name: np.concatenate([getattr(self, name), getattr(other, name)]) for name in _COLUMNS
         }
         both |= {name: getattr(self, name).beside(getattr(other, name)) for name in _NAMES}
+        both["more"] = {}  # no question asks for them
         return replace(self, **both).of(np.argsort(both["submit_s"], kind="stable"))
 
     def as_of(self, at_s: float) -> History:
@@ -252,6 +260,34 @@ class History:
             state=Names(np.where(later, -1, cut.state.codes), cut.state.names),
             complete_until_s=min(self.complete_until_s, at_s),
         )
+
+    def table(self) -> JobTable:
+        """The jobs as a simulation takes them; those that still run do so until the log's end."""
+        started, ended = self.started, np.isfinite(self.end_s)
+        until_s = np.where(ended, self.end_s, self.last_s)
+        duration_s = np.where(started, np.maximum(np.rint(until_s - self.start_s), 1.0), 1.0)
+        names = {name: getattr(self, name).texts for name in ("account", "qos", "gpu_type", "array")}
+        columns: dict[str, NDArray[Any]] = {name: np.array(texts, TEXT) for name, texts in names.items()}
+        columns |= {
+            name: getattr(self, name) for name in ("submit_s", "eligible_s", "gpus", "nodes", "exclusive")
+        }
+        columns |= self.more
+        asks = ~np.isnan(self.requested_s)
+        requested_s = np.where(asks, np.ceil(np.where(asks, self.requested_s, 0.0)), NO_REQUEST_S)
+        jobs = Jobs.of(
+            np.floor(self.submit_s).astype(np.int64),
+            self.gpus,
+            duration_s.astype(np.int64),
+            id=tuple(self.job_id.tolist()),
+            user=self.user.texts if self.user.known else self.partition.texts,
+            requested_s=requested_s.astype(np.int64),
+            labels=labels_of(columns, self.partition.texts),
+            leaves_s=np.where(~started & ended, np.ceil(np.nan_to_num(self.end_s)), NEVER_S).astype(np.int64),
+        )
+        lists = self.on_nodes.texts if self.on_nodes.known else None
+        past = Past(self.start_s, self.end_s, self.state.texts, ~ended, lists)
+        recorded = Recorded(past, self.complete_from_s, {}, self.clock)
+        return JobTable(self.source, jobs, self.partition.texts, origin_s=self.origin_s, recorded=recorded)
 
 
 def read_history(
@@ -301,6 +337,7 @@ def read_history(
     table["gpus"] = table["gpus"].astype(np.int64)
     table["nodes"] = np.nan_to_num(table["nodes"]).astype(np.int64)
     table["exclusive"] = table["exclusive"] == 1.0
+    table["more"] = {name: rows[name] for name in _MORE if name in rows}
     log = History(
         **table,
         origin_s=origin_s,
@@ -368,6 +405,9 @@ def _cleaned(gathered: Gathered, unit: Unit) -> Rows:
     columns = gathered.columns
     for name in ("submit_s", "eligible_s", "start_s", "end_s", "requested_s", "nodes", "gpus", "exclusive"):
         rows[name] = _numbers(columns, name)
+    for name in _MORE:
+        if np.isfinite(numbers := _numbers(columns, name)).any():
+            rows[name] = numbers
     for name in ("job_id", *_NAMES.values()):
         values = columns.get(name)
         rows[name] = np.array([""] * len(rows) if values is None else list(values), TEXT)

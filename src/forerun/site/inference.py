@@ -162,9 +162,12 @@ def infer(
     ----------
     log : the history.
     until_s : latencies and limits are inferred from what happened before; outages and pools from the whole log.
-    given : a machine of which only latencies, limits and windows that it leaves out are inferred (default: none is given).
+    given : a machine of which only latencies, limits and windows that it leaves out are inferred, and nothing where the
+        files of its site declare it (default: none is given).
     off : of `machine.INFERRED`, what is not inferred (default: everything is).
     """
+    if isinstance(given, Declared):
+        return (msgspec.structs.replace(given, held_after_s=0.0) if "holds" in off else given), ()
     whole = WholeLog()
     seen, known = whole.seen(log), KnownAt(until_s).seen(log)
     findings: list[Finding] = []

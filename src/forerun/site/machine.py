@@ -12,17 +12,13 @@ import numpy as np
 
 from forerun.cluster.inputs.arrays import Cluster, NodeGroup
 from forerun.cluster.inputs.files import cluster_of
-from forerun.cluster.inputs.limits import LimitRule
+from forerun.cluster.inputs.prepare import Inputs
 from forerun.cluster.inputs.setting import Window
-from forerun.cluster.inputs.site import TimeLimit
 from forerun.cluster.inputs.slurm_conf import node_names
-from forerun.cluster.policies.orders.fcfs import Fcfs
-from forerun.cluster.policies.orders.multifactor import Multifactor
-from forerun.cluster.policies.slurm_backfill import SlurmBackfill
-from forerun.cluster.policies.slurm_builtin import SlurmBuiltin
+from forerun.cluster.policies.backfilling.base import BackfillPolicy
 from forerun.core.errors import ScenarioError, known_names
 from forerun.core.scenario.decode import decode
-from forerun.core.scenario.spec import Spec
+from forerun.core.scenario.spec import Input, Spec
 from forerun.core.scenario.text import read_document
 from forerun.site.history import I64, History, Mask
 
@@ -189,23 +185,33 @@ class System(Spec, frozen=True, kw_only=True):
 
 
 class Declared(System, frozen=True, kw_only=True):
-    """A machine as the files of its site describe it.
+    """A machine as the files of its site describe it, and the jobs of a log on it as `forerun simulate` has them.
 
-    rules, shared : limits of what runs at once, and GPUs that some of them share, by name. longest : time limits of jobs
-    that ask for none. backfills : whether its scheduler does. priorities : what orders its queue (None: submission).
+    inputs : of a simulation of the log.
     """
 
-    rules: tuple[LimitRule, ...] = ()
-    shared: dict[str, int] = {}
-    longest: tuple[TimeLimit, ...] = ()
-    backfills: bool = True
-    priorities: Multifactor | None = None
+    inputs: Inputs
 
     @property
-    def policy(self) -> SlurmBackfill:
+    def files(self) -> tuple[Input, ...]:
+        """Those that describe it."""
+        machines = self.inputs.scenario.machines
+        return (
+            *((machines.file,) if machines.file else ()),
+            *(machines.included or ()),
+            *(machines.site or ()),
+        )
+
+    @property
+    def policy(self) -> BackfillPolicy:
         """What its files say that it has."""
-        kind = SlurmBackfill if self.backfills else SlurmBuiltin
-        return kind(order=self.priorities or Fcfs())
+        assert isinstance(self.inputs.policy, BackfillPolicy)
+        return self.inputs.policy
+
+    def rows(self, log: History) -> I64:
+        """int64[jobs], where the jobs of a log stand in the simulation; -1: they are not in it."""
+        row = {name: at for at, name in enumerate(self.inputs.setting.jobs.id)}
+        return np.array([row.get(name, -1) for name in log.job_id.tolist()], np.int64)
 
 
 class Finding(Spec, frozen=True, kw_only=True):

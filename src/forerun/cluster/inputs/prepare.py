@@ -149,12 +149,17 @@ class _World:
         return limits_of(self.scenario, self.site, self.table, self.jobs, self.cluster)
 
 
-def prepare(scenario: Scenario) -> Inputs:
+def prepare(scenario: Scenario, log: JobTable = _NO_LOG) -> Inputs:
     """Read the files that a scenario names and resolve it into arrays.
 
     Raises TraceError, ProfileError or ScenarioError, each naming everything that is wrong with a file.
+
+    Parameters
+    ----------
+    scenario : what is run.
+    log : its jobs, where they have been read (default: they are read from its trace).
     """
-    world = _World(scenario, RepairLog(strict=scenario.trace.strict), scenario.policy)
+    world = _World(scenario, RepairLog(strict=scenario.trace.strict), scenario.policy, table=log)
     for step in _STEPS:
         world = step(world)
     return _resolved(world)
@@ -171,8 +176,9 @@ def _with_machines(world: _World) -> _World:
 
 def _with_log(world: _World) -> _World:
     """The whole log as its file has it, each job with whose quota it counts against."""
-    scenario = world.scenario
-    table = whole_table_from(scenario.trace, world.profile, scenario.seed, world.repairs)
+    scenario, table = world.scenario, world.table
+    if not len(table):
+        table = whole_table_from(scenario.trace, world.profile, scenario.seed, world.repairs)
     if scenario.quota is not None:
         _check_quota_names(scenario.quota, table)
         table = replace(table, jobs=replace(table.jobs, user=_owners(table, scenario.quota.per)))
@@ -526,6 +532,7 @@ def _slurm_nodes(machines: Machines, gpu_type: str) -> tuple[Cluster, dict[str, 
         included=[Path(one.path) for one in machines.included or ()],
         printed=nodes_of_partitions(path for path in _site_files(machines) if not is_kueue(path)),
         most_gpus=MOST_GPUS,
+        whole=machines.unit == "nodes",
     )
 
 

@@ -19,6 +19,7 @@ from forerun.site.history import History
 from forerun.site.inference import with_outages
 from forerun.site.machine import System
 from forerun.site.replay.calibration import (
+    AFTER_S,
     Refusal,
     beside_of,
     calibrated,
@@ -28,14 +29,12 @@ from forerun.site.replay.calibration import (
     usual_s,
     worst_of,
 )
-from forerun.site.replay.play import on_average, policy_name
+from forerun.site.replay.play import policy_name
 from forerun.site.replay.scores import CLASS, CLASS_WAIT, MEAN_WAIT
 
 #: a split has a past of so many times its own length at least, and is scored if the log has so much of it
 _PAST: Final = 0.5
 _WHOLE: Final = 0.5
-#: jobs that come so much later than the end of a split are still there
-_AFTER_S: Final = 7 * 86_400.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,10 +193,10 @@ def back_test(
             progress=lambda what, name=name: progress(f"{name}: {what}"),  # type: ignore[misc]
         )
         progress(f"{name}: replaying it")
-        there = log.of(log.submit_s < until_s + _AFTER_S)
+        there = log.of(log.submit_s < until_s + AFTER_S)
         machine = with_outages(log, past.system, system, off)
         cases = [replace(case, begin_s=from_s) for case in cases_of(there, machine)]
-        starts = [on_average(case, past.policy) for case in cases]
+        starts = [past.starts(case) for case in cases]
         beside = beside_of(there, cases, starts, countable(there, from_s, until_s))
         scored = beside if beside and beside[0].jobs >= CLASS else ()
         best = past.chosen

@@ -36,6 +36,8 @@ _STRETCHES: Final = 4
 #: jobs of the end of the past whose waits are cut short: those later than this quantile of waits, and this at most
 _USUAL: Final = 0.95
 _MARGIN_S: Final = 7 * 86_400.0
+#: jobs that come so much later than the end of what is scored are still there
+AFTER_S: Final = 7 * 86_400.0
 #: share of the node time of its jobs that may be beyond what a pool has: rows of a log overlap now and then
 _OVER: Final = 0.05
 #: a machine has changed if what jobs use at most differs by more, while jobs wait that would fit for so much of the time
@@ -105,6 +107,7 @@ class Calibration:
     system, findings : the machine, given or inferred, and what was inferred.
     policy : of those whose one-step F1 is like the best, that whose free replays come nearest to the limits.
     tried : all policies, the best F1 first.
+    averaged : whether the average over replays comes nearer to the past than the replay of its very submissions.
     refusals : why what comes is not answered for; none: it is.
     """
 
@@ -114,12 +117,17 @@ class Calibration:
     findings: tuple[Finding, ...]
     policy: BackfillPolicy
     tried: tuple[Candidate, ...]
+    averaged: bool
     refusals: tuple[Refusal, ...]
 
     @property
     def chosen(self) -> Candidate:
         """What that policy does."""
         return next(one for one in self.tried if one.policy == self.policy)
+
+    def starts(self, case: Case) -> F64:
+        """When each job of a case starts."""
+        return (on_average if self.averaged else replayed)(case, self.policy)
 
 
 def calibrated(
@@ -159,16 +167,18 @@ def calibrated(
         found.append(Candidate(policy, step, *_past(stretches, policy, replayed)))
     found.sort(key=lambda one: -one.step.f1)
     alike = [one for one in found if one.step.f1 > found[0].step.f1 - TIE]
-    policy = min(alike, key=lambda one: one.off).policy
-    mean, worst = _past(stretches, policy, on_average)
-    found = [replace(one, mean=mean, worst=worst) if one.policy == policy else one for one in found]
-    made = Calibration(first_s, at_s, system, findings, policy, tuple(found), ())
+    best = min(alike, key=lambda one: one.off)
+    mean, worst = _past(stretches, best.policy, on_average)
+    average = replace(best, mean=mean, worst=worst)
+    averaged = average.off < best.off
+    found = [average if averaged and one is best else one for one in found]
+    made = Calibration(first_s, at_s, system, findings, best.policy, tuple(found), averaged, ())
     return replace(made, refusals=tuple(_refusals(known, length_s, made)))
 
 
 @dataclass(frozen=True, slots=True)
 class _Stretch:
-    """A part of the past: what was known of the jobs until its end, those of each pool, and which of them count."""
+    """A part of the past: what was known of the jobs of its time, those of each pool, and which of them count."""
 
     from_s: float
     known: History
@@ -178,7 +188,7 @@ class _Stretch:
     @classmethod
     def of(cls, known: History, system: System, from_s: float, until_s: float) -> _Stretch:
         """From an instant to another."""
-        then = known.of(known.submit_s < until_s)
+        then = known.of(known.submit_s < until_s + AFTER_S)
         cases = tuple(replace(case, begin_s=from_s) for case in cases_of(then, system))
         return cls(from_s, then, cases, countable(then, from_s, until_s))
 

@@ -67,8 +67,8 @@ class ReportCard:
     lines : the figures on the last part.
     classes : waits by class, of the main pool.
     history_s, replay_s : mean wait of jobs that are not held; the latter, like every figure of the free replay, the average
-        of `REPLAYS` replays.
-    spread_s : standard deviation of that mean over those replays, whose submissions differ by up to two minutes.
+        of `REPLAYS` replays where that comes nearer to the past.
+    spread_s : standard deviation of that mean over such replays, whose submissions differ by up to two minutes.
     jobs : how many those are.
     held_share, held_waiting : share of jobs that are held, and of all waiting that is theirs.
     step : of the policy, one decision at a time on the last part.
@@ -156,17 +156,18 @@ def report_card(
     last = scored(main, starts[place], calibrated_s, until_s)
     step = one_step(main, policy, calibrated_s, until_s)
     wait_s = main.wait_s
-    part = (main.submit_s >= calibrated_s) & (main.submit_s < until_s)
+    part = (main.submit_s >= calibrated_s) & (main.submit_s < until_s) & main.started
     held_share = float(main.held[part].mean()) if part.any() else 0.0
     held_waiting = float(wait_s[part & main.held].sum() / max(wait_s[part].sum(), 1.0))
-    found = errors_of(main, played[place], last, calibrated_s, until_s)
+    counted = REPLAYS if past.averaged else 1
+    found = errors_of(main, played[place][:counted], last, calibrated_s, until_s)
     mean, used = found.waits.error, found.used
     means_s = [mean_of(start_s - one.submit_s, last) for one, start_s in played[place]]
     errors = np.concatenate(
         [
             log10_errors(one, start_s, scored(case, replays[0][1], calibrated_s, until_s))
             for case, replays in zip(later, played, strict=True)
-            for one, start_s in replays
+            for one, start_s in replays[:counted]
         ]
     )
     lines = (

@@ -57,6 +57,7 @@ class _Replayed(Spec, frozen=True, kw_only=True):
     over_time: dict[str, tuple[float, ...]]
     pool: str
     beside: tuple[dict[str, Any], ...] = ()
+    system_files: tuple[dict[str, str], ...] = ()
 
 
 class ReplayDocument(JobDocument):

@@ -246,7 +246,7 @@ def _changes(
         released_s = case.released_s.copy()
         released_s[at] = -np.inf
         yield without("not held", replace(case, released_s=released_s))
-    if "limit" in causes:
+    if "limit" in causes and case.pool.running_per_user:
         change = Counterfactual(running_per_user=0)
         yield without(change.what, change.of(case, replay.log, replay.system))
     met = [one for one in waits if one.cause in ("maintenance", "failed_nodes")]

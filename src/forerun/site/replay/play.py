@@ -106,11 +106,12 @@ def played(case: Case, policy: BackfillPolicy) -> Played:
     runs = decided_s <= case.begin_s
     ready_s = np.where(runs, np.minimum(ready_s, decided_s), ready_s)
     order = np.argsort(ready_s, kind="stable")
-    queue = Queue(case, policy, order, ready_s, case.since_s)
+    queue = Queue(case, policy, order, ready_s)
     here = np.arange(np.searchsorted(queue.submit, case.begin_s, "right"))
     never = np.full(len(case), np.inf)
     start_s = np.where(runs[order], decided_s[order], np.inf)
-    end_s = np.where(runs[order], case.end_s[order] + case.pool.turnover_s, np.inf)
+    known = (runs | ~case.started)[order]  # who left the queue left it then
+    end_s = np.where(known, case.end_s[order] + case.pool.turnover_s, np.inf)
     queue.put_in(case.begin_s, start_s, end_s, here, never)
     while queue.play(np.inf) < np.inf:
         pass
@@ -235,7 +236,7 @@ def with_holds(case: Case, policy: BackfillPolicy, after_s: float) -> Case:
                 beside.withheld_s[job], changed = now, True
                 away.append((now + _AGAIN_S, job))
         beside.correct(now, changed)
-    held = beside.start_s > wanted_s + after_s
+    held = np.isfinite(beside.start_s) & (beside.start_s > wanted_s + after_s)
     held_s, released_s = np.empty((2, len(case)))
     held_s[beside.order] = np.where(held, wanted_s + after_s, np.inf)
     released_s[beside.order] = np.where(held, seen_s, -np.inf)
@@ -266,11 +267,12 @@ class _Beside:
         ready_s = np.maximum(case.eligible_s, case.submit_s)
         self.order = np.argsort(ready_s, kind="stable")
         self.begin_s = begin_s
-        self.late_s = _LATE * (pool.launch_s + pool.turnover_s)
+        self.late_s = _LATE * (pool.launch_s + pool.turnover_s) + policy.terms(0).latency_s
         self.start_s = np.maximum(case.start_s - pool.launch_s, ready_s)[self.order]
         self.withheld_s = withheld_s[self.order]
         self.chosen: list[int] = []
-        self._queue = Queue(case, policy, self.order, ready_s, case.submit_s)
+        # a log has whole seconds: who starts within one in which a job ends may have its nodes
+        self._queue = Queue(case, policy, self.order, ready_s, latency_s=0.0)
         self._end_s = case.end_s[self.order] + pool.turnover_s
         self._by_start = np.argsort(self.start_s, kind="stable")
         self._starts_s = self.start_s[self._by_start]

@@ -31,7 +31,8 @@ class Queue:
     case : the jobs.
     policy : the policy.
     order : of the jobs.
-    ready_s, since_s : float64[jobs], when each comes, and from when its wait counts, as in the case.
+    ready_s : float64[jobs], when each comes, as in the case.
+    latency_s : as of `queue_state.Terms` (default: the policy's).
 
     Attributes
     ----------
@@ -40,7 +41,15 @@ class Queue:
     on_nodes : int64[nodes] by job, where it runs or ran last; empty: nowhere, or that does not matter.
     """
 
-    def __init__(self, case: Case, policy: BackfillPolicy, order: I64, ready_s: F64, since_s: F64) -> None:
+    def __init__(
+        self,
+        case: Case,
+        policy: BackfillPolicy,
+        order: I64,
+        ready_s: F64,
+        *,
+        latency_s: float | None = None,
+    ) -> None:
         setting, pool = case.setting, case.pool
         request_s = case.request_s[order] + case.extra_s
         jobs = setting.jobs.take(order)
@@ -48,10 +57,9 @@ class Queue:
         limits = None if setting.limits is None else setting.limits.of(order)
         setting = replace(setting, jobs=jobs, limits=limits)
         self.counted = not pool.parts and not isinstance(policy, SlurmBackfill)
-        # a log has whole seconds: who starts within one in which a job ends may have its nodes
-        terms = policy.terms(PLACEMENTS.index("anywhere" if self.counted else "best-fit"))._replace(
-            latency_s=0.0
-        )
+        terms = policy.terms(PLACEMENTS.index("anywhere" if self.counted else "first-fit"))
+        if latency_s is not None:
+            terms = terms._replace(latency_s=latency_s)
         begun_s, ended_s = case.start_s - pool.launch_s, case.end_s + pool.turnover_s
         # where rows overlap more than there are GPUs
         at_once = int(Spans(begun_s, ended_s, np.ones(len(case), np.int64)).levels()[1].max(initial=0))
@@ -64,12 +72,16 @@ class Queue:
             at_once=at_once if self.counted else 0,
         )
         queue = self.rules.queue
-        queue.ranks.since[:] = since_s[order]
+        queue.ranks.since[:] = case.since_s[order]
         if isinstance(policy.order, ShortestRequest):
             queue.ranks.fixed[:] = -request_s[queue.entry_job]
+        leaves_s = np.where(case.started, np.inf, case.end_s)[order]
+        leavers = np.flatnonzero(np.isfinite(leaves_s))
         self.queue = self.rules.queue = queue._replace(
             submit=ready_s[order],
             work=case.run_s[order] + case.extra_s,
+            leaves=leaves_s,
+            leavers=leavers[np.argsort(leaves_s[leavers], kind="stable")],
         )
         self.submit, self.first_start = self.queue.submit, self.queue.first_start
         self.first_promise = self.queue.first_promise

@@ -125,7 +125,7 @@ def _holds(cases: Sequence[Case], after_s: float, policy: BackfillPolicy) -> Ite
         return
     jobs, held, wait_s, theirs_s = 0, 0, 0.0, 0.0
     for case in cases:
-        mine = case.submit_s >= case.begin_s
+        mine = (case.submit_s >= case.begin_s) & case.started
         waited_s = case.wait_s[mine]
         jobs, held = jobs + len(waited_s), held + int(case.held[mine].sum())
         wait_s, theirs_s = wait_s + float(waited_s.sum()), theirs_s + float(waited_s[case.held[mine]].sum())

@@ -48,8 +48,9 @@ def main_case(cases: Sequence[Case]) -> Case:
 
 
 def scored(case: Case, start_s: F64, from_s: float, until_s: float) -> Mask:
-    """bool[jobs]: submitted between two instants, not held, and started in the replay."""
-    return (case.submit_s >= from_s) & (case.submit_s < until_s) & ~case.held & np.isfinite(start_s)
+    """bool[jobs]: submitted between two instants, not held, and started in history and in the replay."""
+    started = case.started & np.isfinite(start_s)
+    return (case.submit_s >= from_s) & (case.submit_s < until_s) & ~case.held & started
 
 
 def mean_of(wait_s: F64, rows: Mask) -> float:

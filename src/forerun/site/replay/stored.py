@@ -14,9 +14,10 @@ from forerun.cluster.summary.spans import Spans
 from forerun.core.errors import StoreError, worded
 from forerun.core.result.figures import Axis, Figure, Rule
 from forerun.core.result.numbers import shown_instant
-from forerun.core.scenario.spec import to_data
+from forerun.core.scenario.spec import Input, to_data
 from forerun.core.version import VERSION
 from forerun.site.cases import Case
+from forerun.site.files import pinned, read_machine
 from forerun.site.history import F64
 from forerun.site.machine import Declared, System
 from forerun.site.reading import Reading
@@ -30,7 +31,7 @@ _DAY_S: Final = 86_400.0
 
 def content_of(replay: Replay, file: Path, reading: Reading) -> dict[str, Any]:
     """Everything that is kept of a replay, as plain data, with where its log is and how it was read."""
-    card, log, main = replay.card, replay.log, replay.main
+    card, log, main, system = replay.card, replay.log, replay.main, replay.system
     return {
         "format": REPLAY_FORMAT,
         "forerun": VERSION,
@@ -48,7 +49,10 @@ def content_of(replay: Replay, file: Path, reading: Reading) -> dict[str, Any]:
         },
         "calibrate_until_s": replay.calibrated_s + log.origin_s,
         "scored_until_s": replay.until_s + log.origin_s,
-        "system": to_data(replay.system),
+        "system": to_data(
+            System(pools=system.pools, windows=system.windows, held_after_s=system.held_after_s)
+        ),
+        "system_files": to_data(system.files) if isinstance(system, Declared) else [],
         "policy": policy_name(card.policy),
         "named": policy_name(card.named) if card.named is not None else None,
         "findings": [to_data(finding) for finding in replay.findings],
@@ -163,14 +167,20 @@ def kept_replay(kept: Path, content: Mapping[str, Any]) -> Replay:
         log = content["log"]
         file, digest = str(log["file"]), str(log["sha256"])
         reading = Reading(str(log["format"]), tuple(log["columns"]), str(log["zone"]))
-        kind = Declared if "rules" in content["system"] else System
-        system = msgspec.convert(content["system"], kind)
+        system = msgspec.convert(content["system"], System)
+        files = msgspec.convert(content.get("system_files", []), list[Input])
         until_s = float(content["calibrate_until_s"])
     except (KeyError, TypeError, ValueError, msgspec.ValidationError) as error:
         raise StoreError.at(kept, f"is no replay: {type(error).__name__}: {worded(error)}") from error
     history = reading.read(Path(file))
     if history.sha256 != digest:
         raise StoreError.at(kept, f"{file} has changed since it was replayed; replay it again")
+    for one in files:
+        if pinned(Path(one.path)) != one:
+            raise StoreError.at(kept, f"{one.path} has changed since it was read; replay the log again")
+    if files:
+        declared, _ = read_machine([Path(one.path) for one in files], reading.zone, history)
+        system = msgspec.structs.replace(declared, held_after_s=system.held_after_s)
     off = ("pools", "windows", "latencies", "limits")
     return replay_log(history, system=system, off=off, calibrate_until_s=until_s, identify=False)
 

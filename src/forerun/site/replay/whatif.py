@@ -9,17 +9,22 @@ from typing import Final
 import msgspec
 import numpy as np
 
+from forerun.cluster.inputs.setting import Window
 from forerun.cluster.policies.backfilling.base import BackfillPolicy
+from forerun.cluster.scenario import Limit, Otherwise
 from forerun.core.rng import stream
-from forerun.site.cases import Case, setting_of
+from forerun.site.cases import Case, case_of, setting_of
+from forerun.site.files import declared
 from forerun.site.history import F64, I64, History
-from forerun.site.machine import System
+from forerun.site.machine import Declared, System
 from forerun.site.replay.play import policy_name, replayed
 from forerun.site.replay.replay import Replay
 from forerun.site.replay.scores import scored
 
 _FORTNIGHT_S: Final = 14 * 86_400.0
 _DRAWS: Final = 1000
+#: nodes that a change takes are away for longer than any replay
+_LONG_S: Final = 3650 * 86_400.0
 _CONFIDENCE: Final = 0.95
 #: a change below so many times the error of the reproduction is not distinguished from that error
 _ERRORS: Final = 2.0
@@ -61,6 +66,10 @@ class Counterfactual:
 
     def of(self, case: Case, log: History, system: System) -> Case:
         """A pool with the change, jobs and holds as they were. log, system: of which the case is."""
+        if isinstance(system, Declared):
+            case = self._declared(case, log, system)
+            windows = [one for at, one in enumerate(case.windows, 1) if at != self.without_window]
+            return replace(case, setting=replace(case.setting, maintenance=tuple(windows)))
         pool, setting = case.pool, case.setting
         if self.nodes:
             pool = pool.with_nodes(self.nodes)
@@ -76,6 +85,30 @@ class Counterfactual:
             if number != self.without_window
         ]
         return replace(case, pool=pool, setting=replace(setting, maintenance=tuple(windows)))
+
+    def _declared(self, case: Case, log: History, system: Declared) -> Case:
+        """The jobs of a site with other nodes, like those that it has most of, and another limit."""
+        scenario, most = system.inputs.scenario, max(case.pool.parts, key=lambda one: one.nodes)
+        if self.nodes > 0:
+            more = Otherwise(more_nodes={most.partitions.partition(",")[0]: self.nodes})
+            scenario = scenario.with_(machines=scenario.machines.with_(otherwise=more))
+        if self.running_per_user:
+            scenario = scenario.with_(limits=(Limit(per=("user",), jobs=self.running_per_user),))
+        if scenario != system.inputs.scenario:
+            changed = declared(scenario, log)
+            setting = case_of(log, changed, 0).setting
+            case = replace(case, pool=changed.pools[0], setting=setting)
+        if self.nodes < 0:
+            size, types = case.setting.cluster.node_gpus(), case.setting.cluster.node_types()
+            alike = [
+                node
+                for node, one in enumerate(types)
+                if (size[node], one) == (most.gpus_per_node, most.gpu_type)
+            ]
+            gone = tuple(alike[self.nodes :])
+            away = Window(0.0, log.last_s + _LONG_S, int(size[list(gone)].sum()), 0.0, nodes=gone)
+            case = replace(case, setting=replace(case.setting, maintenance=(*case.windows, away)))
+        return case
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,13 +12,15 @@ from typing import Any, Final
 import numpy as np
 import yaml
 
-from forerun.cluster.inputs.slurm_conf import read_slurm_nodes, read_slurm_priorities
+from forerun.cluster.inputs.slurm_conf import read_slurm_nodes
 from forerun.core.atomic_write import WRITTEN
 from forerun.core.errors import ForerunError, InputError, UsageError
+from forerun.core.registry import member_name
 from forerun.core.trace.files import save_trace
 from forerun.core.trace.reader import read_trace, readers
 from forerun.core.trace.repair import RepairLog
 from forerun.core.trace.table import Trace
+from forerun.site.files import slurm_policy
 from forerun.site.survey.copies import copy_of, log_copy, names_in
 from forerun.site.survey.files import SITE_KINDS, Kind, SiteFile, of_this_site
 from forerun.site.survey.identify import identified
@@ -131,7 +133,9 @@ def _written(
             "included": included,
             "site": [named[one.path] for one in slurm],
         }
-        policy, how = _slurm_policy(folder / named[conf.path], [folder / name for name in included])
+        declared, how = slurm_policy(folder / named[conf.path], [folder / name for name in included])
+        order = {"name": member_name(type(declared.order))}
+        policy: Mapping[str, Any] = {"name": member_name(type(declared)), "order": order}
         cluster, _ = read_slurm_nodes(
             folder / named[conf.path], included=[folder / name for name in included]
         )
@@ -209,20 +213,6 @@ def _free(name: str, taken: set[str]) -> str:
         free = f"{stem}-{number}{dot}{suffix}"
     taken.add(free)
     return free
-
-
-def _slurm_policy(conf: Path, included: Sequence[Path]) -> tuple[Mapping[str, Any], str]:
-    """The policy that a configuration names, as a scenario has it, and in words."""
-    read = read_slurm_priorities(conf, included)
-    says = {name: value for name, (_, value) in read.settings.items()}
-    weighs = any(name.startswith("priorityweight") and value not in ("", "0") for name, value in says.items())
-    tiers = len({partition.get("prioritytier", "1") for _, partition in read.partitions.values()}) > 1
-    basic = says.get("prioritytype", "") == "priority/basic"
-    order = "multifactor" if (weighs and not basic) or tiers else "fcfs"
-    plugin = says.get("schedulertype", "sched/backfill")
-    name = "slurm-builtin" if plugin == "sched/builtin" else "slurm-backfill"
-    text = f"SchedulerType says {plugin}, so the policy is {name}, order {order}"
-    return {"name": name, "order": {"name": order}}, text
 
 
 def _about(log: Trace) -> str:
