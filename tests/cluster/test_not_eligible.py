@@ -58,3 +58,13 @@ def test_tasks_beyond_the_limit_of_their_array_are_not_eligible(tmp_path: Path, 
     assert np.abs(np.diff(jobs["first_start_s"][jobs["first_start_s"].argsort()]) - 600).max() <= 40
     assert (jobs["wait_limit_s"] == 0).all()
     assert (jobs["wait_not_eligible_s"][late] > 500).all()
+
+
+def test_tasks_of_an_array_start_by_their_numbers(tmp_path: Path) -> None:
+    """Whatever the order of their rows; the scheduler's first look at them a second late is their submission."""
+    tasks = ["1", "10", "11", "2", "3"]
+    rows = [row(f"7_{task}", "08:00:00", "08:00:01", "08:10:00", "08:20:00", 600, gpus=8) for task in tasks]
+    jobs = ran(tmp_path, rows, "fifo").tables["jobs"]
+    order = jobs["first_start_s"].argsort()
+    assert jobs["job"][order].tolist() == ["7_1", "7_2", "7_3", "7_10", "7_11"]
+    assert (jobs["wait_not_eligible_s"] == 0).all()

@@ -64,6 +64,8 @@ _NOT_A_RUN: Final = (
 _ARRAY: Final = re.compile(r"([0-9]+)_\[([0-9,:-]*)(?:\.{3})?(?:%([0-9]{1,9}))?\]?.*")
 _RANGE: Final = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9}))?(?::([1-9][0-9]{0,8}))?")
 _PENDING_RANGE: Final = "array range that never started dropped"
+#: the scheduler looks at an array first so long after its submission, at most
+_FIRST_LOOK_S: Final = 3.0
 #: tasks of a range of an array that wait at the log's end; that more do changes nothing
 _MOST_TASKS: Final = 1000
 #: reasons for which a job is not in the queue
@@ -244,7 +246,7 @@ class Sacct(_Slurm, tag="sacct", frozen=True, kw_only=True):
         _as_their_arrays(columns)
         if arrays:
             columns["array"] = [arrays.get(name.partition("_")[0], "") for name in columns["job_id"]]
-        return Gathered(source, lines, columns)
+        return Gathered(source, *_settled_arrays(lines, columns))
 
     def read(self, path: Path, repairs: RepairLog) -> Trace:
         gathered = self.gather(path, repairs)
@@ -463,9 +465,37 @@ def _whole_jobs(
         match[1] if "+" in name and (match := _COMPONENT.fullmatch(name)) else name
         for name in columns["job_id"]
     ]
-    stays = np.flatnonzero(~joined)
-    return lines[stays], {
-        name: values[stays] if isinstance(values, np.ndarray) else [values[at] for at in stays.tolist()]
+    return _taken(lines, columns, np.flatnonzero(~joined))
+
+
+def _settled_arrays(
+    lines: NDArray[np.int64], columns: dict[str, Any]
+) -> tuple[NDArray[np.int64], dict[str, Any]]:
+    """Tasks of an array by their numbers, as Slurm starts them, whatever the order of the log.
+
+    Slurm writes when it first looks at an array as the instant at which it is eligible: that is its submission.
+    """
+    places: dict[str, list[int]] = {}
+    task: list[int] = []
+    for at, name in enumerate(columns["job_id"]):
+        array, _, number = name.partition("_")
+        task.append(int(number) if number.isdecimal() else -1)
+        if task[-1] >= 0:
+            places.setdefault(array, []).append(at)
+    submit_s, eligible_s, order = columns["submit_s"], columns["eligible_s"], np.arange(len(lines))
+    soon = (np.array(task) >= 0) & (np.abs(eligible_s - submit_s) <= _FIRST_LOOK_S)
+    columns["eligible_s"] = np.where(soon, submit_s, eligible_s)
+    for mine in places.values():
+        order[mine] = sorted(mine, key=lambda at: task[at])
+    return _taken(lines, columns, order)
+
+
+def _taken(
+    lines: NDArray[np.int64], columns: Mapping[str, Any], rows: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], dict[str, Any]]:
+    """Some rows, in an order."""
+    return lines[rows], {
+        name: values[rows] if isinstance(values, np.ndarray) else [values[at] for at in rows.tolist()]
         for name, values in columns.items()
     }
 
@@ -544,7 +574,7 @@ class SacctJson(_Slurm, tag="sacct_json", frozen=True, kw_only=True):
         numbers = itertools.count()
         document.parsed(lambda job: self._add(rows, job, next(numbers), source), jobs, "jobs", item="job")
         document.complaints.finish()
-        return Gathered(source, rows.lines, rows.columns())
+        return Gathered(source, *_settled_arrays(np.array(rows.lines, np.int64), rows.columns()))
 
     def _add(self, rows: JobRows, job: Any, number: int, source: Source) -> None:
         """Add a job, unless it is to be dropped. ValueError says what is wrong."""
