@@ -30,7 +30,7 @@ BATCH_DELAY_S = 3
 
 @dataclass(frozen=True)
 class Job:
-    """A request: ``nodes`` nodes with ``gpus`` GPUs on each, for at most ``limit_s``."""
+    """A request: ``nodes`` nodes with ``gpus`` GPUs on each, and with a feature, for at most ``limit_s``."""
 
     id: str
     submit_s: float
@@ -40,6 +40,7 @@ class Job:
     limit_s: int
     exclusive: bool = False
     partitions: tuple[str, ...] = ("",)
+    feature: str = ""
 
 
 @dataclass(frozen=True)
@@ -67,7 +68,7 @@ class Outage:
 
 @dataclass(frozen=True)
 class Machine:
-    """GPUs of each node, by its number, and the parameters of ``SchedulerParameters``."""
+    """GPUs of each node, by its number, its feature, and the parameters of ``SchedulerParameters``."""
 
     gpus: Mapping[int, int]
     outages: tuple[Outage, ...] = ()
@@ -77,10 +78,16 @@ class Machine:
     max_jobs: int = 500
     partitions: Mapping[str, frozenset[int]] = field(default_factory=dict)
     tiers: Mapping[str, int] = field(default_factory=dict)
+    features: Mapping[int, str] = field(default_factory=dict)
 
     def reach(self, partition: str) -> frozenset[int]:
         """The nodes of a partition; without partitions, all."""
         return self.partitions.get(partition, frozenset(self.gpus))
+
+    def usable(self, job: Job, partition: str) -> frozenset[int]:
+        """Those of a partition that have what a job asks for."""
+        reach = self.reach(partition)
+        return frozenset(node for node in reach if job.feature in ("", self.features.get(node)))
 
     def queue(self, waiting: Iterable[Job]) -> list[tuple[Job, str]]:
         """Each job once for each of its partitions, those of a higher tier first."""
@@ -253,15 +260,15 @@ def settle(
 
     An attempt at an instant may use the nodes that no promise holds from then until the job's end, rounded down to
     ``bf_resolution``; a promise that begins at that very end is in the way, too. Fewer nodes than the job wants are no
-    attempt. The next instant is the first boundary of the table at which a node comes back (looked for up to one
-    span after the job's end), if the job would start after it; and the job's own start, if a promise is in the way
+    attempt. The next instant is the first boundary of the table at which a node of the partition comes back, with the
+    job's feature or without (looked for up to one span after the job's end), if the job would start after it; and the job's own start, if a promise is in the way
     of its run from there.
     """
     down = machine.resolution_s or 1
     at_s = now_s
     while True:
         end_s = (at_s + job.limit_s) // down * down
-        allowed = machine.reach(partition)
+        allowed = machine.usable(job, partition)
         for span in table:
             if span.end_s > at_s and span.start_s <= end_s:
                 allowed &= span.nodes
@@ -335,7 +342,7 @@ def first_come(state: State) -> list[Running]:
             if outage.start_s < state.now_s + job.limit_s and outage.end_s > state.now_s
             for node in outage.nodes
         }
-        nodes = free.place(job, state.machine.reach(partition) - closed - away)
+        nodes = free.place(job, state.machine.usable(job, partition) - closed - away)
         if nodes is None:
             blocked.add(partition)
             away |= state.machine.reach(partition)

@@ -63,7 +63,10 @@ def test_tasks_beyond_the_limit_of_their_array_are_not_eligible(tmp_path: Path, 
 def test_tasks_of_an_array_start_by_their_numbers(tmp_path: Path) -> None:
     """Whatever the order of their rows; the scheduler's first look at them a second late is their submission."""
     tasks = ["1", "10", "11", "2", "3"]
-    rows = [row(f"7_{task}", "08:00:00", "08:00:01", "08:10:00", "08:20:00", 600, gpus=8) for task in tasks]
+    rows = [
+        row(f"7_{task}", "08:00:00", "08:00:01", f"08:{at}0:00", f"08:{at + 1}0:00", 600, gpus=8)
+        for at, task in enumerate(tasks)
+    ]
     jobs = ran(tmp_path, rows, "fifo").tables["jobs"]
     order = jobs["first_start_s"].argsort()
     assert jobs["job"][order].tolist() == ["7_1", "7_2", "7_3", "7_10", "7_11"]

@@ -6,6 +6,7 @@ import json
 import math
 import random
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -46,13 +47,22 @@ def compiled(state: State, policy: SlurmBackfill) -> Starts:
     lines = np.array(
         [[node in state.machine.reach(name) for node in sorted(state.machine.gpus)] for name in names]
     )
+    asks = [(name, job) for job in jobs for name in job.partitions]
+    kinds = {(name, job.feature): job for name, job in asks}
+    nodes_of = np.array(
+        [
+            [node in state.machine.usable(job, name) for node in sorted(state.machine.gpus)]
+            for (name, _), job in kinds.items()
+        ]
+    )
+    kind = np.array([list(kinds).index((name, job.feature)) for name, job in asks], np.int64)
     first = np.cumsum([0, *(len(job.partitions) for job in jobs)]).astype(np.int64)
     apart = tuple(name for job in jobs for name in job.partitions)
     line, of = (
         np.array([names.index(name) for name in apart], np.int64),
         np.repeat(np.arange(count), np.diff(first)),
     )
-    entries = Entries(first, Reach(lines, line, wide[of], wide[of], each[of], line, lines), apart)
+    entries = Entries(first, Reach(nodes_of, kind, wide[of], wide[of], each[of], line, lines), apart)
     queue = blank_queue(size, entries, wide * asked, limit_s.astype(np.float64), (), policy.terms())
     queue.ranks.tier[:] = [state.machine.tiers.get(name, 1) for name in apart]
     for at, one in enumerate(state.running):
@@ -85,9 +95,12 @@ def test_printed_states_are_decided_alike(name: str) -> None:
 
 
 def parts(draw: random.Random, gpus: Mapping[int, int]) -> tuple[dict[str, frozenset[int]], dict[str, int]]:
-    """None, or up to three partitions that may share nodes, and their tiers."""
+    """None, or up to three partitions that may share nodes or have their own, and their tiers."""
     names = ("p", "q", "r")[: draw.randrange(4)]
     on = {name: frozenset(node for node in gpus if draw.random() < 0.6) or frozenset(gpus) for name in names}
+    if names and draw.random() < 0.3:
+        mine = {node: names[node % len(names)] for node in gpus}
+        on = {name: frozenset(node for node in gpus if mine[node] == name) for name in names}
     return on, {name: draw.choice((1, 1, 2)) for name in names}
 
 
@@ -96,7 +109,8 @@ def drawn(draw: random.Random) -> tuple[State, SlurmBackfill]:
     gpus = {node: draw.choice((4, 8)) for node in range(1, draw.choice((3, 6, 70)))}
     interval_s, resolution_s = 30, draw.choice((1, 60, 300))
     window_s, now_s = draw.choice((7_200, 86_400)), 100_000 + draw.randrange(600)
-    machine = Machine(gpus, (), interval_s, resolution_s, window_s, 500, *parts(draw, gpus))
+    features = {node: draw.choice(("a", "b")) for node in gpus}
+    machine = Machine(gpus, (), interval_s, resolution_s, window_s, 500, *parts(draw, gpus), features)
     free, running = dict(gpus), list[Running]()
 
     def job(name: str) -> Job:
@@ -104,12 +118,13 @@ def drawn(draw: random.Random) -> tuple[State, SlurmBackfill]:
         limit_s = 60 * draw.choice((1, 5, 20, 45, 90, 300, 1_000, 2_000))
         names = sorted(machine.partitions) or [""]
         mine = tuple(draw.sample(names, draw.choice((1, 1, min(2, len(names))))))
-        return Job(name, 0.0, 1.0, wide, draw.choice((1, 2, 4)), limit_s, draw.random() < 0.2, mine)
+        feature = draw.choice(("", "", "a", "b"))
+        return Job(name, 0.0, 1.0, wide, draw.choice((1, 2, 4)), limit_s, draw.random() < 0.2, mine, feature)
 
     for number in range(draw.randrange(3 * len(gpus))):
         one = job(f"r{number}")
         share = {node: gpus[node] if one.exclusive else one.gpus for node in gpus}
-        open_nodes = [node for node in sorted(machine.reach(one.partitions[0])) if free[node] >= share[node]]
+        open_nodes = [n for n in sorted(machine.usable(one, one.partitions[0])) if free[n] >= share[n]]
         if len(open_nodes) >= one.nodes:
             on = frozenset(draw.sample(open_nodes, one.nodes))
             for node in on:
@@ -131,16 +146,18 @@ def test_drawn_states_are_decided_alike() -> None:
 
 
 def played(jobs: Sequence[Job], machine: Machine) -> dict[str, Ran]:
-    """A whole run of the product; nodes are numbered from 1."""
+    """A whole run of the product, whose second 0 is that of the first submission; nodes are numbered from 1."""
+    origin_s = math.floor(min(job.submit_s for job in jobs))
     labels = JobLabels.of(
         len(jobs),
         nodes=[job.nodes for job in jobs],
         exclusive=[job.exclusive for job in jobs],
+        gpu_type=[job.feature for job in jobs],
         partition=[",".join(job.partitions) for job in jobs],
     )
     size = np.array([machine.gpus[node] for node in sorted(machine.gpus)], np.int64)
     made = Jobs.of(
-        [math.floor(job.submit_s) for job in jobs],
+        [math.floor(job.submit_s) - origin_s for job in jobs],
         [job.nodes * job.gpus for job in jobs],
         [round(min(job.duration_s, job.limit_s + 30)) for job in jobs],
         id=[job.id for job in jobs],
@@ -148,10 +165,13 @@ def played(jobs: Sequence[Job], machine: Machine) -> dict[str, Ran]:
         labels=labels,
     )
     cluster = Cluster(
-        tuple(NodeGroup(f"n{at}", 1, gpus) for at, gpus in enumerate(size.tolist())),
+        tuple(
+            NodeGroup(f"n{at}", 1, gpus, machine.features.get(1 + at, ""))
+            for at, gpus in enumerate(size.tolist())
+        ),
         partitions={name: tuple(sorted(node - 1 for node in on)) for name, on in machine.partitions.items()},
     )
-    setting = Setting(made, cluster, None, 60)
+    setting = Setting(made, cluster, None, 60, origin_s=origin_s)
     record = Record(setting)
     order = Multifactor(partitions={name: Partition(tier=tier) for name, tier in machine.tiers.items()})
     policy = SlurmBackfill(
@@ -164,7 +184,8 @@ def played(jobs: Sequence[Job], machine: Machine) -> dict[str, Ran]:
         for (row, _), runs in record.places.items()
     }
     return {
-        job.id: Ran(record.first_start_s[row], record.end_s[row], on[row]) for row, job in enumerate(jobs)
+        job.id: Ran(origin_s + record.first_start_s[row], origin_s + record.end_s[row], on[row])
+        for row, job in enumerate(jobs)
     }
 
 
@@ -173,18 +194,20 @@ def test_whole_runs_are_those_of_the_model() -> None:
     draw = random.Random(5)
     for _ in range(cases(25, 400)):
         gpus = dict.fromkeys(range(1, draw.choice((3, 5, 9))), 8)
-        machine = Machine(gpus, (), 30, 60, draw.choice((7_200, 86_400)), 500, *parts(draw, gpus))
-        names, submit_s, jobs = sorted(machine.partitions) or [""], 0.0, list[Job]()
+        features = {node: draw.choice(("a", "b")) for node in gpus}
+        window_s = draw.choice((7_200, 86_400))
+        machine = Machine(gpus, (), 30, 60, window_s, 500, *parts(draw, gpus), features)
+        names, submit_s, jobs = sorted(machine.partitions) or [""], draw.randrange(900), list[Job]()
         for number in range(draw.randrange(5, 45)):
             submit_s += draw.choice((0, 0, 1, 2, 20, 100, 600))
             limit_s = 60 * draw.choice((1, 5, 20, 45, 90, 300))
             mine = tuple(draw.sample(names, draw.choice((1, 1, min(2, len(names))))))
-            wide = draw.randint(1, min(len(machine.reach(name)) for name in mine))
+            gpus_each, feature = draw.choice((1, 2, 4, 8)), draw.choice(("", "", "a", "b"))
             seconds = draw.randint(1, limit_s)
-            one = Job(
-                f"j{number}", submit_s + 0.5, seconds, wide, draw.choice((1, 2, 4, 8)), limit_s, False, mine
-            )
-            jobs.append(one)
+            one = Job(f"j{number}", submit_s + 0.5, seconds, 1, gpus_each, limit_s, False, mine, feature)
+            if not (most := min(len(machine.usable(one, name)) for name in mine)):
+                one, most = replace(one, feature=""), min(len(machine.reach(name)) for name in mine)
+            jobs.append(replace(one, nodes=draw.randint(1, most)))
         assert played(jobs, machine) == replay(jobs, machine), (jobs, machine)
 
 

@@ -206,7 +206,7 @@ def setting_of(log: History, pool: Pool, system: System) -> Setting:
     columns: dict[RuleColumn, tuple[str, ...]] = {name: getattr(log, name).texts for name in RULE_COLUMNS}
     limits = resolved(rules, {}, columns, types) if rules else None
     windows = tuple(window.window(pool, log.origin_s) for window in system.windows)
-    return Setting(jobs, cluster, None, 60, maintenance=windows, limits=limits)
+    return Setting(jobs, cluster, None, 60, maintenance=windows, limits=limits, origin_s=log.origin_s)
 
 
 def numbered(on_nodes: Names, names: Sequence[str]) -> tuple[I64, ...]:

@@ -131,6 +131,7 @@ def blank_queue(
     types: I64 | None = None,
     tries: Sequence[Sequence[int]] | None = None,
     limits: Limits | None = None,
+    origin_s: float = 0.0,
 ) -> qs.Queue:
     """A queue before its first arrival, in which nothing ranks jobs but their submission.
 
@@ -146,6 +147,7 @@ def blank_queue(
     types : int64[nodes], the number of the GPU type of each node (default: all of one).
     tries : by job, the GPU types that it tries one after another (default: nodes of all types may be one job's).
     limits : of the jobs, by row (default: none).
+    origin_s : instant 0 on the clock to whose multiples Slurm's plans round (default: it is one).
     """
     size, gpus, request_s = np.array(size), np.array(gpus), np.array(request_s)  # not read-only
     jobs, total, plans = len(gpus), int(size.sum()), terms.rule == qs.PLAN
@@ -165,8 +167,11 @@ def blank_queue(
     taken = np.array([away(each, size, None if plans else types) for each in windows], np.int64).reshape(
         -1, len(size)
     )
-    free = _nodes(units, np.repeat(classes.nodes, per_node, axis=1), classes, reach, gpus, request_s, at_once)
+    mine = np.repeat(classes.nodes, per_node, axis=1)
+    pool = pools_of(_partitions(entries.reach) if plans else mine)
+    free = _nodes(units, mine, pool, classes, reach, gpus, request_s, at_once)
     if plans:
+        free.phase[0] = origin_s % (60.0 * max(terms.resolution_s, 1.0))
         free = _with_plan(free, min(terms.tested, len(entries.reach.kind)) + len(windows))
     many, groups_of = _limits(limits, classes, gpus, promises=not plans and terms.rule != qs.IN_ORDER)
     places: I64 = np.zeros(0, np.int64) if limits is None else limits.gpus
@@ -301,11 +306,18 @@ def _that_come(restarts: qs.Restarts) -> qs.Restarts:
     return restarts._replace(coming=np.zeros(size, np.int64), coming_s=np.zeros(size))
 
 
+def _partitions(reach: Reach) -> BOOL:
+    """bool[classes, nodes], the nodes of the partition of each class, of whatever type."""
+    nodes = reach.nodes.copy()
+    nodes[reach.kind] = reach.lines[reach.line]
+    return nodes
+
+
 def _nodes(
-    size: I64, mine: BOOL, classes: _Classes, reach: Reach, gpus: I64, request_s: F64, at_once: int
+    size: I64, mine: BOOL, pool: I64, classes: _Classes, reach: Reach, gpus: I64, request_s: F64, at_once: int
 ) -> npl.Nodes:
-    """The nodes, or units, before anything runs. mine: bool[classes, units], those of each class."""
-    jobs, pool = len(gpus), pools_of(mine)
+    """The nodes, or units, before anything runs. mine: bool[classes, units], those of each class; pool: of each."""
+    jobs = len(gpus)
     levels = words_of(size[None, :] >= np.arange(int(size.max()) + 3)[:, None])  # but one: none has so many
     levels[-1] = levels[0]
     words, pools, sets = levels.shape[1], int(pool.max(initial=0)) + 1, words_of(mine)
@@ -333,6 +345,7 @@ def _nodes(
         seat_gpus=np.zeros(2 * at_once + 2 * len(size), np.int64),
         starts=np.zeros(at_once + 1, np.int64),
         horizon=np.full(1, np.inf),
+        phase=np.zeros(1),
         slots=np.ones(pools, np.int64),
         slot_s=np.zeros((pools, 1)),
         slot_busy=np.zeros((pools, 1, words), np.int64),
@@ -632,6 +645,7 @@ class NodeQueueRules(QueueRules):
             types=types,
             tries=[range(len(numbers))] * len(jobs) if apart and terms.rule != qs.PLAN else None,
             limits=limits,
+            origin_s=setting.origin_s,
         )
         if terms.rule <= qs.KEPT and not self.counted:
             placement = PLACEMENTS[terms.placement]

@@ -415,6 +415,7 @@ def _resolved(world: _World) -> Inputs:
         maintenance=(*maintenance_of(scenario, cluster), *outages),
         failures=_failures_of(world),
         limits=limits,
+        origin_s=world.table.origin_s or 0.0,
     )
     repairs = world.repairs.repairs
     apart = any(len(nodes) < cluster.nodes for nodes in cluster.partitions.values())

@@ -78,6 +78,7 @@ class Setting:
     maintenance : windows in which GPUs are kept free, by policies that plan by requested times (default: none).
     failures : of nodes, in order of time (default: none).
     limits : of what groups of jobs have running at once, for policies that decide through a view (default: none).
+    origin_s : instant 0 in seconds since 1970, for policies that round to multiples of the clock (default: it is one).
     """
 
     jobs: Jobs
@@ -94,3 +95,4 @@ class Setting:
     maintenance: tuple[Window, ...] = ()
     failures: tuple[Failure, ...] = ()
     limits: Limits | None = None
+    origin_s: float = 0.0

@@ -42,8 +42,8 @@ class Nodes(NamedTuple):
     size, free : int64[nodes], GPUs of each node, and those that no job has.
     levels : int64[levels + 1, words], by number: the nodes that have so many GPUs free; last: those that are empty.
     reach : int64[classes, words], the nodes that jobs of each class may use.
-    pool, from_word, to_word : of each class, the number of its pool, and the words in which it has nodes. Classes that share
-        nodes are of one pool; a plan keeps pools apart.
+    pool, from_word, to_word : of each class, the number of its pool, and the words in which it has nodes. Classes whose
+        partitions share nodes are of one pool; a plan keeps pools apart.
     kind, wide, each, gpus, request : of the jobs, their class, how many nodes they take, GPUs on each of these but the
         last (`WHOLE`: all), GPUs in all, and the time they ask for.
     runs, run_end : running jobs by believed end, ascending, and these ends.
@@ -53,6 +53,7 @@ class Nodes(NamedTuple):
     seat_node, seat_gpus : the nodes of running jobs, and their GPUs there.
     starts : the jobs that the last decision starts.
     horizon : float64[1], until when the plan says who waits for which nodes.
+    phase : float64[1], second 0 of the run on the clock to whose multiples plans round.
     slots : int64[pools], how many instants at which its plan changes each pool has.
     slot_s, slot_busy : float64[pools, slots] and int64[pools, slots, words], these instants, and the nodes that are taken or
         waited for from each on.
@@ -85,6 +86,7 @@ class Nodes(NamedTuple):
     seat_gpus: I64
     starts: I64
     horizon: F64
+    phase: F64
     slots: I64
     slot_s: F64
     slot_busy: I64
@@ -343,9 +345,10 @@ def starts_at_once(s: Nodes, job: int) -> bool:
 @kernel(allocates=False, internal=True)
 def begin_plan(s: Nodes, now: float, resolution_s: float, window_s: float) -> None:
     """Begin a plan in which no node is waited for."""
-    s.horizon[0] = floor_s(now, resolution_s) + window_s
+    since = floor_s(s, now, resolution_s)
+    s.horizon[0] = since + window_s
     for pool in range(len(s.slots)):
-        s.slots[pool], s.slot_s[pool, 0] = 1, floor_s(now, resolution_s)
+        s.slots[pool], s.slot_s[pool, 0] = 1, since
         clear(s.slot_busy[pool, 0])
     s.meta[AGAIN] = 0
 
@@ -382,9 +385,15 @@ def _cut(s: Nodes, pool: int, at_s: float) -> int:
 
 
 @kernel(inline=True)
-def floor_s(at_s: float, resolution_s: float) -> float:
-    """The last multiple of the resolution by an instant; 0: the instant itself."""
-    return float(np.floor(at_s / resolution_s) * resolution_s) if resolution_s > 0.0 else at_s
+def floor_s(s: Nodes, at_s: float, step_s: float) -> float:
+    """The last multiple of a step by an instant; 0: the instant itself."""
+    return float(np.floor((at_s + s.phase[0]) / step_s) * step_s - s.phase[0]) if step_s > 0.0 else at_s
+
+
+@kernel(inline=True)
+def ceil_s(s: Nodes, at_s: float, step_s: float) -> float:
+    """The first multiple of a step from an instant on."""
+    return float(np.ceil((at_s + s.phase[0]) / step_s) * step_s - s.phase[0])
 
 
 @kernel(allocates=False, internal=True)
@@ -416,7 +425,7 @@ def earliest(s: Nodes, job: int, now: float) -> float:
         for seat in range(s.seat_first[run], s.seat_first[run] + s.seat_count[run]):
             node = s.seat_node[seat]
             word, bit = node >> 6, 1 << (node & 63)
-            if s.usable[word] & bit:
+            if from_word <= word < to_word and s.usable[word] & bit:
                 frees = True
                 s.later_free[node] += s.seat_gpus[seat]
                 wanted = s.size[node] if each == WHOLE else each
@@ -427,7 +436,7 @@ def earliest(s: Nodes, job: int, now: float) -> float:
             continue
         last = s.run_end[s.place[run]]
         if origin == np.inf:
-            origin = np.ceil(last / GROUP_S) * GROUP_S
+            origin = ceil_s(s, last, GROUP_S)
         following = s.run_end[s.place[run] + 1] if s.place[run] + 1 < s.meta[RUNS] else np.inf
         if following < np.inf and following <= origin + span:
             continue
@@ -442,20 +451,23 @@ def earliest(s: Nodes, job: int, now: float) -> float:
 
 
 @kernel(allocates=False, internal=True)
-def plan_job(s: Nodes, job: int, now: float, resolution_s: float) -> bool:
+def plan_job(s: Nodes, line: I64, job: int, now: float, resolution_s: float) -> bool:
     """Plan a job: choose its nodes and say whether it starts now; else let it wait for them, if there is an instant for it.
 
     An attempt at an instant may use the nodes for which no job waits from then until the job's end; whoever waits from that
-    very end on is in the way, too. The next instant is the first at which a node comes back, if the job would start after
-    it, and the job's own start, if a job that waits is in the way of its run from there.
+    very end on is in the way, too. The next instant is the first at which a node of its partition comes back, whatever the
+    node's type, if the job would start after it, and the job's own start, if a job that waits is in the way of its run
+    from there.
+
+    line: int64[words], the nodes of its partition.
     """
     kind, request = s.kind[job], s.request[job]
     pool, from_word, to_word = s.pool[kind], s.from_word[kind], s.to_word[kind]
     begin = now
     while True:
-        end = max(floor_s(begin + request, resolution_s), begin)  # maintenance may begin between the two
+        end = max(floor_s(s, begin + request, resolution_s), begin)  # maintenance may begin between the two
         _leave_usable(s, kind, begin, end)
-        change = _comes_back(s, kind, begin, end)
+        change = _comes_back(s, pool, line, begin, end)
         start = freed = np.inf
         if enough(s.reach[kind], s.usable, from_word, to_word, s.wide[job]):
             freed = earliest(s, job, now)
@@ -467,7 +479,7 @@ def plan_job(s: Nodes, job: int, now: float, resolution_s: float) -> bool:
         elif start <= now:
             return True
         else:
-            first, end = floor_s(start, resolution_s), floor_s(start + request, resolution_s)
+            first, end = floor_s(s, start, resolution_s), floor_s(s, start + request, resolution_s)
             if _is_free(s, kind, first, end):
                 keep_free(s, pool, first, end, s.chosen)
                 s.meta[AGAIN] |= start > freed or _has_idle(s, kind)
@@ -496,9 +508,8 @@ def _leave_usable(s: Nodes, kind: int, begin: float, end: float) -> None:
 
 
 @kernel(allocates=False, internal=True)
-def _comes_back(s: Nodes, kind: int, begin: float, end: float) -> float:
-    """The first instant after another at which a node of a class comes back, up to a change past an end; infinite: none."""
-    pool = s.pool[kind]
+def _comes_back(s: Nodes, pool: int, line: I64, begin: float, end: float) -> float:
+    """The first instant after another at which a node of a partition comes back, up to a change past an end; infinite: none."""
     since = s.slot_s[pool, 0]
     for at in range(s.slots[pool] - 1):
         following, back, same = s.slot_s[pool, at + 1], False, True
@@ -506,7 +517,7 @@ def _comes_back(s: Nodes, kind: int, begin: float, end: float) -> float:
             break
         for word in range(s.slot_busy.shape[2]):
             before, after = s.slot_busy[pool, at, word], s.slot_busy[pool, at + 1, word]
-            back |= (before & ~after & s.reach[kind, word]) != 0
+            back |= (before & ~after & line[word]) != 0
             same &= before == after
         if same:
             continue

@@ -51,7 +51,7 @@ def decide(q: qs.Queue, terms: qs.Terms, now: float, news: int) -> None:
                     clock[qs.WAKE_S] = min(clock[qs.WAKE_S], _plan_by(clock, terms, now))
         elif clock[qs.WAKE_S] <= now:
             plan(q, terms, now, last_that_may(q, terms))
-            _plan_next(clock, terms, now, q.nodes.meta[npl.AGAIN] > 0, meta[qs.QUEUED])
+            _plan_next(q, terms, now, q.nodes.meta[npl.AGAIN] > 0, meta[qs.QUEUED])
 
 
 @kernel(allocates=False)
@@ -62,7 +62,7 @@ def note(q: qs.Queue, terms: qs.Terms, now: float, news: int) -> None:
     if news == 0:
         return
     if news & qs.ENDED:
-        _forget_after(clock, now, terms.latency_s)
+        _forget_after(clock, npl.ceil_s(q.nodes, now + FORGET_S, MINUTE_S) + terms.latency_s, now)
     clock[qs.NEWS] = 1.0
     act_soon(clock, terms, now)
 
@@ -92,11 +92,12 @@ def _soon(terms: qs.Terms, now: float) -> float:
 
 
 @kernel(allocates=False, internal=True)
-def _plan_next(clock: F64, terms: qs.Terms, now: float, again: bool, waiting: int) -> None:
+def _plan_next(q: qs.Queue, terms: qs.Terms, now: float, again: bool, waiting: int) -> None:
     """Note that a plan was made, and when the next one is without news.
 
     again: whether a job started or waits for what another one waits for, too. waiting: jobs that wait now.
     """
+    clock = q.clock
     clock[qs.PLANNED_S], clock[qs.WAKE_S] = now, np.inf
     if terms.interval_s == 0.0:
         clock[qs.NEWS] = 0.0
@@ -104,7 +105,7 @@ def _plan_next(clock: F64, terms: qs.Terms, now: float, again: bool, waiting: in
     if again or (waiting > 1 and clock[qs.NEWS] > 0.0):
         clock[qs.WAKE_S] = now + terms.interval_s
     elif waiting > 1:
-        next_minute = np.floor(now / MINUTE_S) * MINUTE_S + MINUTE_S + terms.latency_s
+        next_minute = npl.floor_s(q.nodes, now, MINUTE_S) + MINUTE_S + terms.latency_s
         clock[qs.WAKE_S] = max(next_minute, now + terms.interval_s)
     clock[qs.NEWS] = 0.0
     for at in range(qs.FORGET, qs.CLOCK):
@@ -114,9 +115,8 @@ def _plan_next(clock: F64, terms: qs.Terms, now: float, again: bool, waiting: in
 
 
 @kernel(allocates=False, internal=True)
-def _forget_after(clock: F64, now: float, latency_s: float) -> None:
+def _forget_after(clock: F64, at_s: float, now: float) -> None:
     """Note when a job is forgotten that ends now."""
-    at_s = np.ceil((now + FORGET_S) / MINUTE_S) * MINUTE_S + latency_s
     stays = qs.FORGET
     for at in range(qs.FORGET, qs.CLOCK):
         if clock[at] > now and clock[at] != at_s:
@@ -138,7 +138,7 @@ def _catch_up(q: qs.Queue, terms: qs.Terms, now: float) -> None:
         if clock[qs.TRY_S] < now and clock[qs.TRY_S] <= clock[qs.WAKE_S]:
             clock[qs.TRIED_S], clock[qs.TRY_S] = clock[qs.TRY_S], np.inf
         elif clock[qs.WAKE_S] < now:
-            _plan_next(clock, terms, clock[qs.WAKE_S], False, 0)
+            _plan_next(q, terms, clock[qs.WAKE_S], False, 0)
         else:
             return
 
@@ -202,7 +202,7 @@ def plan(q: qs.Queue, terms: qs.Terms, now: float, last: int) -> None:
         if (
             looks
             and qs.fits(q.limits, job, q.nodes.kind[job], q.gpus[job])
-            and npl.plan_job(s, job, now, terms.resolution_s)
+            and npl.plan_job(s, q.line_nodes[q.line[entry]], job, now, terms.resolution_s)
         ):
             start(q, terms, job, now)
             s.meta[npl.AGAIN] = 1
