@@ -261,7 +261,8 @@ def settle(
     An attempt at an instant may use the nodes that no promise holds from then until the job's end, rounded down to
     ``bf_resolution``; a promise that begins at that very end is in the way, too. Fewer nodes than the job wants are no
     attempt. The next instant is the first boundary of the table at which a node of the partition comes back, with the
-    job's feature or without (looked for up to one span after the job's end), if the job would start after it; and the job's own start, if a promise is in the way
+    job's feature or without (looked for up to one span after the job's end), if the job would start after it; and the
+    job's own start, if a promise is in the way
     of its run from there.
     """
     down = machine.resolution_s or 1
