@@ -262,8 +262,7 @@ def settle(
     ``bf_resolution``; a promise that begins at that very end is in the way, too. Fewer nodes than the job wants are no
     attempt. The next instant is the first boundary of the table at which a node of the partition comes back, with the
     job's feature or without (looked for up to one span after the job's end), if the job would start after it; and the
-    job's own start, if a promise is in the way
-    of its run from there.
+    job's own start, if a promise is in the way of its run from there.
     """
     down = machine.resolution_s or 1
     at_s = now_s
