@@ -50,7 +50,8 @@ def switched(setting: Setting, corrected: Iterable[str]) -> Switched:
 
 def waited(record: Record, policy: Policy, terms: Terms | None = None) -> dict[str, Any]:
     """Seconds that each job of a run waited, by cause."""
-    return waits_of(record, stretches_of(record), Decided.by(policy, terms or Terms())).by_cause()
+    decided = Decided.by(policy, terms or Terms(), record.setting)
+    return waits_of(record, stretches_of(record), decided).by_cause()
 
 
 def shared_or_skip() -> None:

@@ -176,7 +176,7 @@ def test_it_adds_up_in_random_settings(policy: str) -> None:
         scene = drawn_world(number, published=issubclass(kind, Schedule))
         setting, record = scene.setting, Record(scene.setting)
         run_rules(rules_of(kind(), setting, record, scene.terms, number))
-        decided = Decided.by(kind(), scene.terms)
+        decided = Decided.by(kind(), scene.terms, setting)
         waits, (times, _, _, free, _) = waits_of(record, stretches_of(record), decided), record.events()
         used = np.concatenate(([0], setting.cluster.gpus - free))
         edges = np.concatenate(([-math.inf], times, [math.inf]))

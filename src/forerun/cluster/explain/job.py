@@ -79,7 +79,7 @@ def story_of(
             where, "is another run when it is simulated again; simulate it anew, then explain"
         )
     terms = terms_of(scenario, inputs.setting)
-    decided = Decided.by(inputs.policy, terms, named=record.names_gpus)
+    decided = Decided.by(inputs.policy, terms, record.setting, named=record.names_gpus)
     told = _Telling(record, row, decided).story(Beside(jobs, job).as_it_was())
     if isinstance(inputs.past, Recorded) and math.isfinite(start_s := float(inputs.past.jobs.start_s[row])):
         wait_s = max(start_s - float(inputs.setting.jobs.submit_s[row]), 0.0)

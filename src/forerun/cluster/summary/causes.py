@@ -84,7 +84,7 @@ class Decided:
     quota: I64 | None = None
 
     @classmethod
-    def by(cls, policy: Policy, terms: Terms, *, named: bool = False) -> Decided:
+    def by(cls, policy: Policy, terms: Terms, setting: Setting, *, named: bool = False) -> Decided:
         """By a policy in a run. named: whether nodes matter even where the placement is `anywhere`."""
         policy = policy.stands_for if isinstance(policy, Decider) else policy
         if not isinstance(policy, Allocator):  # published schedules have places of their own, and no limits
@@ -97,7 +97,9 @@ class Decided:
             terms.placement == "anywhere" and not (policy.places or named)
         )
         form = ck.COUNTED if counted else ck.BLOCKS if terms.placement == "buddy" else ck.TOGETHER
-        return cls(form, backfills, False, quota)
+        mixes = isinstance(policy, BackfillPolicy) and policy.compiles and not counted
+        by_type = setting.profile or setting.profiles or (setting.limits and setting.limits.by_type)
+        return cls(form, backfills, mixes and not by_type, quota)
 
 
 #: by the number of GPUs alone

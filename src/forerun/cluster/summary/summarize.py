@@ -65,7 +65,7 @@ def summarize(outcome: Outcome) -> Result:
     if outcome.error:
         notes = (*notes, f"stopped early: {outcome.error}")
     terms = terms_of(scenario, record.setting)
-    decided = Decided.by(outcome.inputs.policy, terms, named=record.names_gpus)
+    decided = Decided.by(outcome.inputs.policy, terms, record.setting, named=record.names_gpus)
     waits = waits_of(record, stretches, decided, checkpoint_s=terms.checkpoint_s)
     ledger = ledger_of(record, stretches, waits)
     places = nodes_of(record, stretches)

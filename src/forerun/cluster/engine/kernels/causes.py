@@ -336,11 +336,12 @@ def _do(nodes: Nodes, c: int, jobs: Jobs, row: int, form: int, space: I64) -> in
     rest = gpus % largest if form >= TOGETHER and gpus > largest else gpus
     shaped = form != COUNTED and jobs.wide[row] > 0
     need = jobs.each[row] if shaped else rest
+    fewest = -(-jobs.least[row] // max(jobs.wide[row], 1))  # of a whole node that would do
     for at in range(nodes.member_first[c], nodes.member_first[c + 1]):
         node = nodes.member[at]
         there = max(space[node], 0)
         total += there
-        enough += there >= need if need != WHOLE else there == nodes.size[node]
+        enough += there >= need if need != WHOLE else there == nodes.size[node] >= fewest
         whole += there == largest
     if total < jobs.least[row]:
         return IN_USE
@@ -435,11 +436,12 @@ def _test(
         return IN_USE
     wider = nodes.wider[c]
     if code != FITS and wider >= 0:
-        other = (
-            _in_windows(s, nodes, wider, jobs, row, form, now)
-            if crossing
-            else _now(nodes, wider, jobs, row, form)
-        )
+        if crossing:
+            other = _in_windows(s, nodes, wider, jobs, row, form, now)
+        elif jobs.each[row] == WHOLE:  # there are nodes of several sizes
+            other = _do(nodes, wider, jobs, row, form, nodes.space)
+        else:
+            other = _now(nodes, wider, jobs, row, form)
         if other == FITS:
             return GPU_TYPE
     return int(code)
