@@ -265,18 +265,17 @@ def can_be_lent(used: np.ndarray, nominal: np.ndarray, lends: np.ndarray, borrow
     "policy", [Easy(promises=10**6), Conservative(), FirstFit(order=Fcfs()), FirstFit()], ids=repr
 )
 def test_partitions_of_their_own_nodes_are_clusters_of_their_own(policy: Policy) -> None:
-    """Limits that are planned by, as those of partitions: each partition runs as if it were alone."""
+    """Each partition runs as if it were alone."""
     for number in range(500, 520):
         setting, columns, _ = drawn(number)
         sizes = {"gpu": 5, "big": 7}
-        rules = [
-            LimitRule(name, {"partition": frozenset({name})}, gpus=size, planned=True)
-            for name, size in sizes.items()
-        ]
-        limits = resolved(rules, {}, columns, ("",))
-        whole = Cluster((NodeGroup("all", 1, sum(sizes.values())),))
-        record, held = played(replace(setting, cluster=whole, limits=limits), policy)
-        assert not any(over(now, columns, rules) for _, now in held)
+        labels = JobLabels.of(len(setting.jobs), partition=tuple(columns["partition"]))
+        whole = Cluster(
+            tuple(NodeGroup(name, 1, size) for name, size in sizes.items()),
+            partitions={name: (at,) for at, name in enumerate(sizes)},
+        )
+        jobs = replace(setting.jobs, labels=labels)
+        record, _ = played(replace(setting, jobs=jobs, cluster=whole, limits=None), policy)
         for name, size in sizes.items():
             rows = [row for row, of in enumerate(columns["partition"]) if of == name]
             if not rows:
@@ -297,17 +296,18 @@ def test_a_wide_job_of_a_partition_is_promised_its_start() -> None:
     columns: Columns = {
         "user": [""] * 4, "account": [""] * 4, "qos": [""] * 4, "partition": ["p", "p", "p", ""],
     }  # fmt: skip
-    whole = Cluster((NodeGroup("all", 1, 8),))
-    # the nodes of a partition are in use; any other limit is one
-    for planned, starts, cause in (
-        (True, [0, 100, 150, 3], "nodes_in_use"),
-        (False, [0, 202, 2, 3], "limit"),
+    named = replace(jobs, labels=JobLabels.of(4, partition=columns["partition"]))
+    nodes = Cluster((NodeGroup("p", 1, 4), NodeGroup("q", 1, 4)), partitions={"p": (0,)})
+    rule = LimitRule("p", {"partition": frozenset({"p"})}, gpus=4)
+    limits = resolved([rule], {}, columns, ("",))
+    # the nodes of a partition are in use; a number of GPUs is a limit, which promises nothing
+    for setting, starts, cause in (
+        (Setting(named, nodes, None, 60), [0, 100, 150, 3], "nodes_in_use"),
+        (Setting(jobs, Cluster((NodeGroup("all", 1, 8),)), None, 60, limits=limits), [0, 202, 2, 3], "limit"),
     ):
-        rule = LimitRule("p", {"partition": frozenset({"p"})}, gpus=4, planned=planned)
-        limits = resolved([rule], {}, columns, ("",))
         for policy in (Easy(), Conservative()):
-            record, _ = played(Setting(jobs, whole, None, 60, limits=limits), policy)
-            assert record.first_start_s.tolist() == starts, (policy, planned)
+            record, _ = played(setting, policy)
+            assert record.first_start_s.tolist() == starts, (policy, cause)
             assert waited(record, policy)[cause][1] == starts[1] - 1
 
 

@@ -16,7 +16,7 @@ CLUSTER = Cluster(
     (NodeGroup("a", 3, 4, "v100"), NodeGroup("b", 2, 8, "h100")),
     partitions={"gpu": (0, 1, 2), "big": (3, 4), "short": (2, 3), "cpu": ()},
 )
-SITE = Site((LimitRule("QOS a: MaxJobsPU", jobs=1), LimitRule("partition gpu", gpus=12, planned=True)))
+SITE = Site((LimitRule("QOS a: MaxJobsPU", jobs=1), LimitRule("QOS b: GrpTRES", gpus=12)))
 
 
 def test_a_node_more_is_like_the_last_one_and_the_others_keep_their_numbers() -> None:

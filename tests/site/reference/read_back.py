@@ -108,5 +108,4 @@ def _limits(inputs: Inputs) -> tuple[Limit, ...]:
             rule.gpu_type,
         )
         for rule in rules
-        if not rule.planned
     )  # fmt: skip

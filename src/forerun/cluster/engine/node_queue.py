@@ -173,8 +173,6 @@ def blank_queue(
     if plans:
         free.phase[0] = origin_s % (60.0 * max(terms.resolution_s, 1.0))
         free = _with_plan(free, min(terms.tested, len(entries.reach.kind)) + len(windows))
-    many, groups_of = _limits(limits, classes, gpus, promises=not plans and terms.rule != qs.IN_ORDER)
-    places: I64 = np.zeros(0, np.int64) if limits is None else limits.gpus
     several = len(entries.reach.kind)
     everywhere = terms.rule == qs.IN_ORDER and reach.is_everywhere
     return qs.Queue(
@@ -195,9 +193,9 @@ def blank_queue(
         entry_each=entries.reach.each,
         line=0 * entries.reach.line if everywhere else entries.reach.line,
         nodes=free,
-        promises=_promises(terms, reach, classes, size, unit_first, groups_of, places, free, len(windows)),
+        promises=_promises(terms, reach, classes, size, unit_first, free, len(windows)),
         linked=_linked(gpus, request_s, len(windows), at_once, total if terms.rule == qs.COUNTED else 0),
-        limits=many,
+        limits=_limits(limits, classes, gpus),
         ranks=qs.Ranks(
             tier=np.zeros(several, np.int64),
             fixed=np.zeros(several),
@@ -220,7 +218,7 @@ def blank_queue(
         window_announced=np.array([each.announced_s for each in windows], np.float64),
         window_until=np.array([math.inf if each.is_failure else each.to_s for each in windows], np.float64),
         window_nodes=words_of(taken > 0),
-        window_gpus=_window_gpus(taken, per_node, units, len(places)),
+        window_gpus=_window_gpus(taken, per_node, units),
         failures=np.array([at for at in by_end if windows[at].is_failure], np.int64),
         marks=np.array(sorted(marks), np.float64),
         clock=fresh_clock(),
@@ -371,12 +369,10 @@ def _promises(
     classes: _Classes,
     size: I64,
     unit_first: I64,
-    groups_of: Sequence[Sequence[int]],
-    places: I64,
     free: npl.Nodes,
     windows: int,
 ) -> pr.Promises:
-    """The arrays of promises, none of which is made. groups_of: the planned groups of each job. places: GPUs by group."""
+    """The arrays of promises, none of which is made."""
     jobs, units, total = len(reach.kind), len(free.size), int(size.sum())
     largest = np.array([int(size[mine].max(initial=0)) for mine in classes.nodes], np.int64)
     fewest = int(largest[largest > 0].min(initial=total or 1))
@@ -386,24 +382,19 @@ def _promises(
         wide = np.minimum(np.maximum(free.gpus, alone), units)
     promised = jobs if terms.rule == qs.KEPT else min(terms.promises, jobs)
     seats = int(wide.sum()) if terms.rule == qs.KEPT else promised * int(wide.max(initial=1))
-    most = max(map(len, groups_of), default=0)
     run = len(free.runs) - 1  # at once, of a log perhaps more than there are GPUs
-    steps = 2 * (run + seats + windows * (units + len(places)) + most * (run + promised)) + 8
-    steps += units + len(places)
-    group_first = np.cumsum([0, *map(len, groups_of)]).astype(np.int64)
-    groups = np.array([units + group for of_job in groups_of for group in of_job], np.int64)
+    steps = 2 * (run + seats + windows * units) + 8 + units
     first = np.argmax(classes.nodes, axis=1).astype(np.int64)
     last = classes.nodes.shape[1] - np.argmax(classes.nodes[:, ::-1], axis=1)
-    whole = np.concatenate((free.size, places))
     made = pr.Promises(
         profile=pf.Profile(
-            head=np.zeros(len(whole), np.int64),
+            head=np.zeros(units, np.int64),
             time=np.zeros(steps),
             free=np.zeros(steps, np.int64),
             after=np.zeros(steps, np.int64),
             meta=np.zeros(2, np.int64),
         ),
-        whole=whole,
+        whole=free.size.copy(),
         held=np.zeros(units, np.int64),
         unit_first=unit_first,
         node_size=size,
@@ -413,8 +404,6 @@ def _promises(
         to_node=last.astype(np.int64),
         asks=classes.asks,
         said=reach.said,
-        group_first=group_first,
-        groups=groups,
         at=np.full(jobs, pr.NO_PROMISE),
         belief=np.zeros(jobs),
         first=np.full(jobs, pf.NONE),
@@ -474,33 +463,21 @@ def _linked(gpus: I64, request_s: F64, windows: int, at_once: int, total: int) -
     return linked
 
 
-def _limits(
-    limits: Limits | None, classes: _Classes, gpus: I64, *, promises: bool
-) -> tuple[qs.Limits, tuple[tuple[int, ...], ...]]:
-    """Limits as arrays, and the groups of each job that are promised GPUs of as nodes are: the planned ones of all types.
-
-    gpus: of each job. promises: whether the rule makes any; else planned groups are limits as others are.
-    """
+def _limits(limits: Limits | None, classes: _Classes, gpus: I64) -> qs.Limits:
+    """Limits as arrays. gpus: of each job."""
     jobs = len(gpus)
     types = int(classes.type_of.max(initial=0)) + 1
     none: I64 = np.zeros(0, np.int64)
     if limits is None:
         first = np.zeros((types, jobs + 1), np.int64)
-        return qs.Limits(classes.type_of, first, *(*([none] * 9), gpus)), ((),) * jobs
-    planned: list[tuple[int, ...]] = [()] * jobs
-    if limits.planned and promises:
-        of_types = zip(*limits.planned_of, strict=True)
-        planned = [tuple(sorted(frozenset(one[0]).intersection(*one[1:]))) for one in of_types]
-    counted = [
-        [[group for group in groups if group not in planned[job]] for job, groups in enumerate(of_type)]
-        for of_type in limits.groups_of[:types]
-    ]
+        return qs.Limits(classes.type_of, first, *(*([none] * 9), gpus))
+    counted = limits.groups_of[:types]
     lengths = np.array([[len(groups) for groups in of_type] for of_type in counted], np.int64)
     ends = np.cumsum(lengths).reshape(lengths.shape)
     first = np.concatenate((ends[:, :1] - lengths[:, :1], ends), axis=1)
     groups = np.array([group for of_type in counted for of_job in of_type for group in of_job], np.int64)
     used = np.zeros(len(limits.gpus), np.int64)
-    many = qs.Limits(
+    return qs.Limits(
         type_of=classes.type_of,
         first=first,
         groups=groups,
@@ -519,7 +496,6 @@ def _limits(
         pooled=np.zeros(len(limits.pool_gpus), np.int64),
         asks=gpus if limits.asks is None else limits.asks,
     )
-    return many, tuple(planned)
 
 
 def away(window: Window, size: I64, types: I64 | None = None) -> I64:
@@ -539,13 +515,12 @@ def away(window: Window, size: I64, types: I64 | None = None) -> I64:
     return taken
 
 
-def _window_gpus(away: I64, per_node: I64, units: I64, groups: int) -> I64:
-    """int64[windows, units and groups], what windows take. away: int64[windows, nodes]."""
-    taken = np.zeros((len(away), len(units) + groups), np.int64)
+def _window_gpus(away: I64, per_node: I64, units: I64) -> I64:
+    """int64[windows, units], what windows take. away: int64[windows, nodes]."""
     place = np.arange(len(units)) - np.repeat(np.cumsum(per_node) - per_node, per_node)
     of_node = np.repeat(away, per_node, axis=1)
     alone = len(units) > len(per_node)  # each GPU is a unit, and the last ones of a node go first
-    taken[:, : len(units)] = np.repeat(per_node, per_node) - place <= of_node if alone else of_node
+    taken: I64 = (np.repeat(per_node, per_node) - place <= of_node if alone else of_node).astype(np.int64)
     return taken
 
 
@@ -621,7 +596,7 @@ class NodeQueueRules(QueueRules):
         self.first_gpu = np.concatenate(([0], np.cumsum(size)))
         self.counted = terms.placement == pk.ANYWHERE and terms.rule != qs.PLAN
         if self.counted:
-            terms, alike = _counted(terms, limits, len(numbers)), len(numbers) == 1
+            terms, alike = _counted(terms, len(numbers)), len(numbers) == 1
             size, types = np.bincount(types, size).astype(np.int64), np.arange(len(numbers))
             require_room(
                 jobs, int(size.max()), f"the cluster has {size.max()}{'' if alike else ' of one type'}"
@@ -629,7 +604,7 @@ class NodeQueueRules(QueueRules):
             entries, windows = anywhere(jobs.gpus, size), tuple(replace(each, nodes=()) for each in windows)
             self.first_gpu = self.first_gpu[[names.index(name) for name in numbers]]
         elif terms.rule == qs.PLAN:
-            entries, limits = entries_of(jobs, cluster), None if limits is None else limits.without_planned()
+            entries = entries_of(jobs, cluster)
         else:
             entries = one_entry(reach_of(jobs, cluster))
         apart = isinstance(order, PriorityOrder) or (limits is not None and limits.by_type)
@@ -780,12 +755,11 @@ class NodeQueueRules(QueueRules):
         super()._take_log()
 
 
-def _counted(terms: qs.Terms, limits: Limits | None, types: int) -> qs.Terms:
+def _counted(terms: qs.Terms, types: int) -> qs.Terms:
     """The terms where GPUs may be anywhere."""
     if types > 1:
         return terms._replace(placement=pk.FIRST_FIT)
-    by_count = terms.rule == qs.KEPT and not (limits is not None and limits.planned)
-    return terms._replace(rule=qs.COUNTED) if by_count else terms
+    return terms._replace(rule=qs.COUNTED) if terms.rule == qs.KEPT else terms
 
 
 def leavers_of(jobs: Jobs) -> I64:
@@ -1020,7 +994,7 @@ def _of_view(view: View, terms: qs.Terms, gone: Sequence[Ran]) -> tuple[qs.Queue
         size, types, entries = view.node_gpus, view.node_type, view.entries.of(jobs)
         entries = entries.by_type(types) if several else entries
         terms = terms._replace(placement=pk.FIRST_FIT)
-        limits = None if view.limits is None else view.limits.without_planned().of(jobs)
+        limits = None if view.limits is None else view.limits.of(jobs)
     elif view.reach is not None:
         size, types, entries = view.node_gpus, view.node_type, one_entry(view.reach.of(jobs))
     else:
@@ -1067,6 +1041,4 @@ def _limits_of(view: View) -> Limits | None:
         pool=none,
         pool_gpus=none[:0],
         groups_of=tuple(tuple((int(user),) for user in view.user) for _ in range(types)),
-        planned=frozenset(),
-        planned_of=(((),) * view.count,) * types,
     )

@@ -49,8 +49,6 @@ class LimitRule:
     kind, rank : of the rules of one kind that limit a job, those with the least rank apply, all of one rank (default: a kind
         of its own).
     own_gpus, pool : GPUs beyond `own_gpus` are taken from a pool of this name, which others share (default: no pool).
-    planned : whether backfilling plans by it as by free GPUs, so that jobs which it keeps waiting are promised starts, too;
-        as for a partition, whose limit is its nodes (default: no).
     """
 
     name: str
@@ -64,7 +62,6 @@ class LimitRule:
     rank: int = 0
     own_gpus: int = 0
     pool: str = ""
-    planned: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,8 +143,6 @@ class Limits:
         none).
     pool_gpus : int64[pools], GPUs in each pool.
     groups_of : by GPU type and job, the groups that the job counts against on GPUs of that type.
-    planned : the groups that backfilling plans by.
-    planned_of : as `groups_of`, those of the planned groups.
     queues : the queues that jobs are in (default: they have no order of their own).
     asks : int64[jobs], the GPUs by which each is admitted: who takes nodes whole has more (default: all that it has).
     """
@@ -160,8 +155,6 @@ class Limits:
     pool: I64
     pool_gpus: I64
     groups_of: tuple[tuple[tuple[int, ...], ...], ...]
-    planned: frozenset[int]
-    planned_of: tuple[tuple[tuple[int, ...], ...], ...]
     queues: QueuesOfJobs | None = None
     rules: tuple[str, ...] = ()
     asks: I64 | None = None
@@ -169,24 +162,13 @@ class Limits:
     @property
     def by_type(self) -> bool:
         """Whether jobs have other limits on GPUs of other types."""
-        return len(set(self.groups_of)) > 1 or len(set(self.planned_of)) > 1
+        return len(set(self.groups_of)) > 1
 
     def of(self, jobs: I64) -> Limits:
         """Those of some jobs, by their numbers."""
-        groups_of, planned_of = (
-            tuple(tuple(of_type[job] for job in jobs.tolist()) for of_type in column)
-            for column in (self.groups_of, self.planned_of)
-        )
+        groups_of = tuple(tuple(of_type[job] for job in jobs.tolist()) for of_type in self.groups_of)
         asks = None if self.asks is None else self.asks[jobs]
-        return replace(self, groups_of=groups_of, planned_of=planned_of, asks=asks)
-
-    def without_planned(self) -> Limits:
-        """Those by which backfilling does not plan."""
-        groups_of = tuple(
-            tuple(tuple(group for group in groups if group not in self.planned) for groups in of_type)
-            for of_type in self.groups_of
-        )
-        return replace(self, groups_of=groups_of, planned=frozenset())
+        return replace(self, groups_of=groups_of, asks=asks)
 
     def forbidding(self, jobs: Jobs) -> dict[int, str]:
         """Jobs that can never run within the limits, by row, each with what forbids it on the last GPU type.
@@ -221,17 +203,10 @@ class Limits:
 
 
 class Tally:
-    """What the groups of some limits have running.
+    """What the groups of some limits have running."""
 
-    Parameters
-    ----------
-    limits : the limits.
-    planned : whether groups count that backfilling plans by (default: yes).
-    """
-
-    def __init__(self, limits: Limits, *, planned: bool = True) -> None:
+    def __init__(self, limits: Limits) -> None:
         self.groups_of, self.asks = limits.groups_of, limits.asks
-        self.left_out = frozenset[int]() if planned else limits.planned
         self.most_gpus, self.most_jobs = limits.gpus.tolist(), limits.jobs.tolist()
         self.own_gpus, self.pool = limits.own_gpus.tolist(), limits.pool.tolist()
         self.pool_gpus = limits.pool_gpus.tolist()
@@ -250,8 +225,6 @@ class Tally:
         """
         gpus = gpus if self.asks is None else min(gpus, int(self.asks[job]))
         for group in self.groups_of[gpu_type][job]:
-            if group in self.left_out:
-                continue
             if self.gpus[group] + gpus > self.most_gpus[group] or self.jobs[group] >= self.most_jobs[group]:
                 return False
             pool = self.pool[group]
@@ -320,11 +293,6 @@ def resolved(
         )
     pool_number = {name: at for at, name in enumerate(pools)}
     chosen = [rules[at] for at, _ in numbers]
-    planned = frozenset(group for group, rule in enumerate(chosen) if rule.planned and rule.gpus < UNLIMITED)
-    planned_of = [
-        {values: tuple(group for group in of if group in planned) for values, of in by_values.items()}
-        for by_values in groups
-    ]
     names = [
         f"{rules[at].name} ({', '.join(values)})" if values else rules[at].name for at, values in numbers
     ]
@@ -337,8 +305,6 @@ def resolved(
         own_gpus=np.array([rule.own_gpus for rule in chosen], np.int64),
         pool=np.array([pool_number[rule.pool] if rule.pool else -1 for rule in chosen], np.int64),
         pool_gpus=np.array(list(pools.values()), np.int64),
-        planned=planned,
-        planned_of=tuple(tuple(by_values[values] for values in combined) for by_values in planned_of),
         groups_of=tuple(tuple(by_values[values] for values in combined) for by_values in groups),
     )
 

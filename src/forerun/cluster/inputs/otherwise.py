@@ -98,7 +98,7 @@ def without_limits(site: Site, otherwise: Otherwise | None) -> Site:
     """The site without limits that do not hold. Raises ScenarioError for a name that no limit has."""
     if otherwise is None or not otherwise.without_limits:
         return site
-    names = {rule.name for rule in site.rules if not rule.planned}
+    names = {rule.name for rule in site.rules}
     for name in otherwise.without_limits:
         if name not in names:
             raise ScenarioError.at(

@@ -604,10 +604,7 @@ def _site_as_given(scenario: Scenario, table: JobTable, cluster: Cluster) -> Sit
         until_s=until_s,
         conf=_conf(machines) if machines.is_slurm else None,
     )
-    # who has which nodes is known: what scontrol counts of them says nothing more
-    of_nodes = {f"partition {name}" for name in cluster.partitions}
-    rules = tuple(rule for rule in site.rules if not (rule.planned and rule.name in of_nodes))
-    return replace(site, rules=rules, longest=(*site.longest, *longest))
+    return replace(site, longest=(*site.longest, *longest))
 
 
 def _partition_limits(machines: Machines) -> tuple[TimeLimit, ...]:

@@ -492,8 +492,8 @@ class _Made:
         of: dict[RuleColumn, frozenset[str]] = {"partition": frozenset({one.name})}
         name = f"partition {one.name}"
         gpus = self._gpus_of(one, "TotalNodes")
-        if gpus < self.cluster.gpus:
-            self.rules.append(LimitRule(name, of, gpus=gpus, planned=True))
+        if one.name not in self.cluster.partitions and gpus < self.cluster.gpus:  # else its nodes limit it
+            self.rules.append(LimitRule(name, of, gpus=gpus))
         if "MaxTime" in one.says and (
             limit_s := self.read.seconds(one.where, "MaxTime", one.says["MaxTime"])
         ):

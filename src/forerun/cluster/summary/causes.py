@@ -464,7 +464,6 @@ def _limits(setting: Setting, decided: Decided) -> tuple[ck.Limits, list[str], l
     if limits is not None:
         arrays = () if jobs.labels is None else dict.fromkeys(jobs.labels.array)
         sort[np.isin(plain, [rule.name for rule in array_rules(arrays)])] = ck.OF_ARRAY
-        sort[sorted(limits.planned)] = ck.OF_NODES
     pools = 0 if limits is None else len(limits.pool_gpus)
     return (
         ck.Limits(

@@ -30,8 +30,7 @@ FITS: Final = 11
 
 #: sorts of limits
 PLAIN: Final = 0
-OF_NODES: Final = 1
-OF_ARRAY: Final = 2
+OF_ARRAY: Final = 1
 
 #: what happens, in the order in which it does at one instant
 ENDS: Final = 0
@@ -104,7 +103,7 @@ class Limits(NamedTuple):
     set_of : int64[types, jobs], which set of groups a job counts against on GPUs of a type.
     first, groups : the groups of each set.
     most_gpus, most_jobs, own_gpus, pool, pool_gpus : of each group and pool.
-    sort : of a group's limit: a plain one, the nodes of its partition, or how many tasks of an array may run.
+    sort : of a group's limit: a plain one, or how many tasks of an array may run.
     gpus, jobs, pooled : what is in use.
     largest, news : int64[1], the most GPUs that a job asks for, and whether a limit may be reached now or no more.
     """
@@ -432,8 +431,6 @@ def _test(
         return int(code)
     if _limit_on(limits, gpu_type, row, gpus, PLAIN) >= 0:
         return LIMIT
-    if _limit_on(limits, gpu_type, row, gpus, OF_NODES) >= 0:
-        return IN_USE
     wider = nodes.wider[c]
     if code != FITS and wider >= 0:
         if crossing:

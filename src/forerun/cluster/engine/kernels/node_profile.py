@@ -1,7 +1,7 @@
 """Free GPUs of each node over the time to come, as a scheduler believes: one step function a node, in linked steps.
 
 A step lasts until the next one of its node, the last one for ever. The first of a node began at the present instant or
-before it. A group of jobs that may have only so many GPUs is one more node here.
+before it.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 A promise takes GPUs of nodes for the whole request from an instant on, in a profile that also has what running jobs are
 believed to need (`node_profile`). Nodes are given in units, of which each has a profile: a node is one of them, or each of
-its GPUs, where these are not alike (the buddy placement). Beside them stand groups of jobs that may have so many GPUs.
+its GPUs, where these are not alike (the buddy placement).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Promises(NamedTuple):
 
     Parameters
     ----------
-    profile, whole : free GPUs of each unit, and after them of each group; and how many they have in all.
+    profile, whole : free GPUs of each unit, and how many it has in all.
     held : int64[units], how many promises and announced windows take GPUs of each.
     unit_first : int64[nodes + 1], the first unit of each node.
     node_size : int64[nodes], its GPUs.
@@ -43,7 +43,6 @@ class Promises(NamedTuple):
     from_node, to_node : int64[classes], the nodes among which those of each class are.
     asks : int64[jobs], the class that each job tries first.
     said : int64[jobs], the nodes that it asks for; 0: as few as can be.
-    group_first, groups : the planned groups of each job, as places of the profile.
     at : float64[jobs], the start that each is promised.
     belief : float64[jobs], when a running job is believed to end.
     first : int64[jobs], the first promised unit of each; unit, gpus, after : of each promised unit: which, how many GPUs,
@@ -70,8 +69,6 @@ class Promises(NamedTuple):
     to_node: I64
     asks: I64
     said: I64
-    group_first: I64
-    groups: I64
     at: F64
     belief: F64
     first: I64
@@ -244,19 +241,8 @@ def _pick(s: npl.Nodes, p: Promises, job: int, kind: int, placement: int, seed: 
 
 
 @kernel(allocates=False, internal=True)
-def groups_fit(s: npl.Nodes, p: Promises, job: int, start: float, seconds: float) -> bool:
-    """Whether a job's planned groups leave it its GPUs for so long from an instant on."""
-    for at in range(p.group_first[job], p.group_first[job + 1]):
-        if pf.least(p.profile, p.groups[at], start, start + seconds) < s.gpus[job]:
-            return False
-    return True
-
-
-@kernel(allocates=False, internal=True)
 def picks_now(s: npl.Nodes, p: Promises, job: int, now: float, placement: int, seed: int) -> bool:
     """Whether a job has a place for its whole request from now on, beside all promises; then it is picked."""
-    if not groups_fit(s, p, job, now, s.request[job]):
-        return False
     kind = p.asks[job]
     while kind >= 0:
         s.kind[job] = kind
@@ -293,15 +279,13 @@ def _soonest(
 ) -> float:
     """As `picks_soonest`, on nodes of a class, before an instant.
 
-    Each step goes to the first instant at which as many nodes as it needs are free by themselves, or a group has GPUs.
+    Each step goes to the first instant at which as many nodes as it needs are free by themselves.
     """
     start, request, asked = now, s.request[job], shape_of(s, p, job, kind, placement)
     if p.largest[kind] == 0:
         return np.inf
     while start < before:
         later = start
-        for at in range(p.group_first[job], p.group_first[job + 1]):
-            later = max(later, pf.earliest(p.profile, p.groups[at], start, request, s.gpus[job]))
         if not asked.any:
             later = max(later, _enough_from(s, p, job, kind, start, asked.most, asked.full))
             if asked.full < asked.wide and later < before:
@@ -402,8 +386,6 @@ def lay(s: npl.Nodes, p: Promises, job: int, sign: int) -> None:
         pf.take(p.profile, p.unit[entry], start, end, sign * p.gpus[entry])
         p.held[p.unit[entry]] += sign
         entry = p.after[entry]
-    for at in range(p.group_first[job], p.group_first[job + 1]):
-        pf.take(p.profile, p.groups[at], start, end, sign * s.gpus[job])
 
 
 @kernel(allocates=False)
@@ -435,7 +417,7 @@ def holds(s: npl.Nodes, p: Promises, job: int) -> bool:
         if pf.least(p.profile, p.unit[entry], start, end) < p.gpus[entry]:
             return False
         entry = p.after[entry]
-    return groups_fit(s, p, job, start, s.request[job])
+    return True
 
 
 @kernel(allocates=False, internal=True)
@@ -443,17 +425,13 @@ def occupy(s: npl.Nodes, p: Promises, job: int, from_s: float, to_s: float, sign
     """A running job is believed to need its GPUs from one instant to another (1), or not to need them (-1)."""
     for seat in range(s.seat_first[job], s.seat_first[job] + s.seat_count[job]):
         pf.take(p.profile, s.seat_node[seat], from_s, to_s, sign * s.seat_gpus[seat])
-    for at in range(p.group_first[job], p.group_first[job + 1]):
-        pf.take(p.profile, p.groups[at], from_s, to_s, sign * s.gpus[job])
 
 
 @kernel(allocates=False, internal=True)
 def forget(s: npl.Nodes, p: Promises, job: int, now: float) -> None:
-    """What is over on a running job's nodes, and in its groups, goes out of the profile."""
+    """What is over on a running job's nodes goes out of the profile."""
     for seat in range(s.seat_first[job], s.seat_first[job] + s.seat_count[job]):
         pf.forget(p.profile, s.seat_node[seat], now)
-    for at in range(p.group_first[job], p.group_first[job + 1]):
-        pf.forget(p.profile, p.groups[at], now)
 
 
 @kernel(allocates=False, internal=True)
@@ -463,18 +441,14 @@ def is_crowded(s: npl.Nodes, p: Promises, job: int, from_s: float, to_s: float) 
         unit = s.seat_node[seat]
         if p.held[unit] > 0 and pf.least(p.profile, unit, from_s, to_s) < 0:
             return True
-    for at in range(p.group_first[job], p.group_first[job + 1]):
-        if pf.least(p.profile, p.groups[at], from_s, to_s) < 0:
-            return True
     return False
 
 
 @kernel(allocates=False, internal=True)
 def gives(s: npl.Nodes, p: Promises, job: int) -> None:
-    """A job leaves GPUs to others; a job of a group also to those of other pools."""
-    for pool in range(len(p.given)):
-        if pool == s.pool[s.kind[job]] or p.group_first[job] < p.group_first[job + 1]:
-            p.given[pool] = p.raised[pool] = 1
+    """A job leaves GPUs to others."""
+    pool = s.pool[s.kind[job]]
+    p.given[pool] = p.raised[pool] = 1
 
 
 @kernel(allocates=False, internal=True)

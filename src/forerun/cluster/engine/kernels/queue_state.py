@@ -204,7 +204,7 @@ class Queue(NamedTuple):
     shut : int64[words], scratch: the nodes of lines in which a job does not fit.
     window_from, window_to, window_announced, window_nodes : maintenance, by announcement.
     window_until : until when schedulers believe that it lasts.
-    window_gpus : int64[windows, units and groups], the GPUs that it takes of each.
+    window_gpus : int64[windows, units], the GPUs that it takes of each.
     failures : windows whose end is not known before it comes, by end.
     marks : the instants of maintenance at which there is a decision, ascending.
     clock, meta : instants and counters, see above.
