@@ -403,23 +403,10 @@ class _Reading:
 
     def _queue(self, one: KubeObject, name: str) -> ClusterQueue:
         self._leave_out(one, name)
-        strategy = one.text("spec", "queueingStrategy") or "BestEffortFIFO"
-        _one_of(one, ("BestEffortFIFO", "StrictFIFO"), strategy, "queueingStrategy")
-        borrow = one.text("spec", "flavorFungibility", "whenCanBorrow")
-        _one_of(
-            one,
-            ("", "Borrow", "TryNextFlavor", "MayStopSearch"),
-            borrow,
-            "flavorFungibility",
-            "whenCanBorrow",
-        )
-        preempt = one.text("spec", "flavorFungibility", "whenCanPreempt")
-        _one_of(
-            one,
-            ("", "Preempt", "TryNextFlavor", "MayStopSearch"),
-            preempt,
-            "flavorFungibility",
-            "whenCanPreempt",
+        strategy = _one_of(one, ("BestEffortFIFO", "StrictFIFO"), "queueingStrategy")
+        borrow, preempt = (
+            _one_of(one, ("", usual, "TryNextFlavor", "MayStopSearch"), "flavorFungibility", key)
+            for usual, key in (("Borrow", "whenCanBorrow"), ("Preempt", "whenCanPreempt"))
         )
         cohort = one.text("spec", "cohort") or one.text("spec", "cohortName")
         others: set[str] = set()
@@ -457,23 +444,18 @@ class _Reading:
 
     def _preemption(self, one: KubeObject) -> tuple[Any, Any, float | None]:
         """Whom a queue preempts: in itself, in its cohort, and there below which priority while it borrows."""
-        path = ("preemption", "withinClusterQueue")
-        within = one.text("spec", *path) or "Never"
-        _one_of(one, _WITHIN, within, *path)
-        path = ("preemption", "reclaimWithinCohort")
-        reclaims = one.text("spec", *path) or "Never"
-        _one_of(one, _RECLAIMS, reclaims, *path)
-        policy = one.text("spec", "preemption", "borrowWithinCohort", "policy") or "Never"
-        _one_of(one, ("Never", "LowerPriority"), policy, "preemption", "borrowWithinCohort", "policy")
+        within = _one_of(one, _WITHIN, "preemption", "withinClusterQueue")
+        reclaims = _one_of(one, _RECLAIMS, "preemption", "reclaimWithinCohort")
+        where = ("preemption", "borrowWithinCohort")
+        policy = _one_of(one, ("Never", "LowerPriority"), *where, "policy")
         if policy == "Never":
             return within, reclaims, None
         if reclaims == "Never":
             what = f"is {policy!r} where reclaimWithinCohort is 'Never', which Kueue refuses"
-            raise one.fault(what, "spec", "preemption", "borrowWithinCohort", "policy")
-        most = one.get("spec", "preemption", "borrowWithinCohort", "maxPriorityThreshold")
+            raise one.fault(what, "spec", *where, "policy")
+        most = one.get("spec", *where, "maxPriorityThreshold")
         if most is not None and (isinstance(most, bool) or not isinstance(most, int)):
-            where = ("preemption", "borrowWithinCohort", "maxPriorityThreshold")
-            raise one.fault("a whole number is expected", "spec", *where)
+            raise one.fault("a whole number is expected", "spec", *where, "maxPriorityThreshold")
         return within, reclaims, float("inf") if most is None else most + 1.0
 
     def _quotas(self, one: KubeObject, cohort: str, others: set[str]) -> tuple[Quota, ...]:
@@ -515,10 +497,12 @@ class _Reading:
         )  # fmt: skip
 
 
-def _one_of(one: KubeObject, known: tuple[str, ...], value: str, *path: str) -> None:
-    """Raise TraceError for a value of a queue that is not known."""
+def _one_of(one: KubeObject, known: tuple[str, ...], *path: str) -> str:
+    """What a queue says of a key, if nothing the first of what is known. Raises TraceError for what is not known."""
+    value = one.text("spec", *path) or known[0]
     if value not in known:
         raise one.fault(f"known: {', '.join(name for name in known if name)}", "spec", *path)
+    return value
 
 
 def _within(one: KubeObject, text: str) -> list[KubeObject]:
