@@ -50,7 +50,7 @@ from forerun.cluster.inputs.node_failures import with_drawn_failures
 from forerun.cluster.inputs.otherwise import with_other_nodes, with_other_quotas, without_limits
 from forerun.cluster.inputs.reach import as_far_as_known
 from forerun.cluster.inputs.setting import REQUEUE_S, Failure, Setting, Window
-from forerun.cluster.inputs.site import Site, TimeLimit, with_greatest_request, with_time_limits
+from forerun.cluster.inputs.site import Site, with_greatest_request, with_time_limits
 from forerun.cluster.inputs.slurm_conf import (
     SlurmPriorities,
     partition_limits,
@@ -591,8 +591,8 @@ def _site_as_given(scenario: Scenario, table: JobTable, cluster: Cluster) -> Sit
                 "$.machines.site", "has files of Slurm beside Kueue's; give those of one of them"
             )
         return _kueue(scenario, kueue).site(cluster, table.vc)
-    longest = _partition_limits(machines) if machines.is_slurm else ()
-    if not files and not machines.is_slurm:
+    conf = _conf(machines) if machines.is_slurm else None
+    if not files and conf is None:
         return Site()
     zone = "" if table.recorded is None else table.recorded.zone
     until_s = np.inf if table.origin_s is None else table.origin_s + float(table.jobs.submit_s.max(initial=0))
@@ -602,14 +602,9 @@ def _site_as_given(scenario: Scenario, table: JobTable, cluster: Cluster) -> Sit
         _slurm_nodes(machines, "")[1] if machines.is_slurm else None,
         timezone=str((scenario.trace.options or {}).get("timezone", "")) or zone,
         until_s=until_s,
-        conf=_conf(machines) if machines.is_slurm else None,
+        conf=conf,
     )
-    return replace(site, longest=(*site.longest, *longest))
-
-
-def _partition_limits(machines: Machines) -> tuple[TimeLimit, ...]:
-    """The time limits of the partitions in a Slurm configuration."""
-    return partition_limits(_conf(machines))
+    return site if conf is None else replace(site, longest=(*site.longest, *partition_limits(conf)))
 
 
 def _outages_of(
