@@ -61,8 +61,8 @@ def tested() -> Iterator[tuple[str, str, BackTest]]:
             system, _ = read_machine(list(files.values()), site.zone, log)
         assert isinstance(system, Declared)
         policy = Easy(order=system.policy.order)
-        told = back_test(log, system=system, candidates=(policy,), every_s=FORTNIGHT_S)
-        yield "drawn sites with their files", f"site {seed}", told
+        declared = back_test(log, system=system, candidates=(policy,), every_s=FORTNIGHT_S)
+        yield "drawn sites with their files", f"site {seed}", declared
         yield "drawn sites, log alone", f"site {seed}", back_test(log, every_s=FORTNIGHT_S)
 
 

@@ -72,9 +72,7 @@ def test_the_files_of_slurm_are_one_pool_of_named_nodes(tmp_path: Path) -> None:
         assert isinstance(system, Declared)
         (pool,) = system.pools
         assert pool.parts == (
-            Part(name="n[001-040]", nodes=40, partitions="batch"),
-            Part(name="n[041-060]", nodes=20, partitions="batch,long"),
-            Part(name="n[061-080]", nodes=20, partitions="long"),
+            Part(name="n[001-080]", nodes=80, partitions="batch,long"),
             Part(name="dbg[1-4]", nodes=4, partitions="debug"),
         )
         assert (pool.name, pool.gpus, pool.partition) == ("batch+long+debug", 84, "batch,long,debug")

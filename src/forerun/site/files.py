@@ -9,7 +9,6 @@ import hashlib
 import re
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import groupby
 from pathlib import Path
 from typing import Final
 
@@ -25,7 +24,7 @@ from forerun.core.registry import member_name
 from forerun.core.regular import read_regular, unreadable
 from forerun.core.scenario.spec import Input
 from forerun.site.history import History
-from forerun.site.machine import Declared, Part, Pool, System, folded, read_system
+from forerun.site.machine import Declared, Part, Pool, System, read_system
 
 #: files that describe a machine in our own words
 _OWN: Final = (".yaml", ".yml", ".json", ".toml")
@@ -108,24 +107,25 @@ def declared(scenario: Scenario, log: History) -> Declared:
     inputs = prepare(scenario, log.table())
     # jobs that a failure or preemption ended come again when they did
     inputs = replace(inputs, setting=replace(inputs.setting, failures=()))
-    cluster, names = inputs.setting.cluster, (*inputs.known.nodes, *[""] * inputs.setting.cluster.nodes)
-    size, types = cluster.node_gpus().tolist(), cluster.node_types()
+    cluster = inputs.setting.cluster
     partitions = {name: frozenset(nodes) for name, nodes in cluster.partitions.items() if nodes}
-    alike = [
-        (gpus, gpu_type, ",".join(name for name, nodes in partitions.items() if node in nodes))
-        for node, (gpus, gpu_type) in enumerate(zip(size, types, strict=True))
-    ]
-    parts = []
-    for (gpus, gpu_type, theirs), some in groupby(range(len(size)), key=alike.__getitem__):
-        nodes = [names[node] for node in some]
+    parts, first = [], 0
+    for group in cluster.groups:
+        mine = range(first, first + group.count)
+        theirs = ",".join(name for name, nodes in partitions.items() if nodes.intersection(mine))
+        first += group.count
         parts.append(
             Part(
-                name=folded(nodes), nodes=len(nodes), gpus_per_node=gpus, gpu_type=gpu_type, partitions=theirs
+                name=group.name,
+                nodes=group.count,
+                gpus_per_node=group.gpus,
+                gpu_type=group.gpu_type,
+                partitions=theirs,
             )
         )
     pool = Pool(
         name="+".join(partitions) or "all",
-        nodes=len(size),
+        nodes=cluster.nodes,
         partition=",".join(partitions) if log.partition.known else "",
         parts=tuple(parts),
     )

@@ -143,15 +143,13 @@ class Outage(Spec, frozen=True, kw_only=True):
     """A time in which no job runs on some GPUs. Times in seconds since 1970, on the log's clock.
 
     from_s, to_s: from when to when. announced_s: when the scheduler learns of it; no job starts after that whose request
-    reaches into it. gpus: how many of which pool are away, by its name (default: all of all pools). nodes: their numbers, in
-    a machine of one pool (default: its last ones).
+    reaches into it. gpus: how many of which pool are away, by its name (default: all of all pools).
     """
 
     from_s: float
     to_s: float
     announced_s: float
     gpus: dict[str, Positive] = {}
-    nodes: tuple[int, ...] = ()
 
     @classmethod
     def seen(cls, window: Window, pool: Pool, origin_s: float) -> Outage:
@@ -169,7 +167,7 @@ class Outage(Spec, frozen=True, kw_only=True):
     def window(self, pool: Pool, origin_s: float) -> Window:
         """On the clock of a log, as a window of a pool; an outage of others takes none of its GPUs."""
         from_s, to_s, announced_s = (at_s - origin_s for at_s in (self.from_s, self.to_s, self.announced_s))
-        return Window(from_s=from_s, to_s=to_s, gpus=self.of(pool), announced_s=announced_s, nodes=self.nodes)
+        return Window(from_s=from_s, to_s=to_s, gpus=self.of(pool), announced_s=announced_s)
 
 
 class System(Spec, frozen=True, kw_only=True):
