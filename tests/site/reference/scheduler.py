@@ -589,7 +589,7 @@ class Reference:
                 members = set(self.partition[name].nodes)
                 self._nodes_for[key] = [
                     node.name
-                    for node in self.world.nodes
+                    for node in sorted(self.world.nodes, key=lambda one: one.name)
                     if node.name in members and key[1] in ("", node.gpu_type)
                 ]
             yield name, self._nodes_for[key]

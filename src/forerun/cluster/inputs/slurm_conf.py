@@ -323,6 +323,8 @@ def read_slurm_nodes(
 ) -> tuple[Cluster, dict[str, int]]:
     """The machines of a Slurm configuration, a group a line of nodes, and the GPUs of each node by its name.
 
+    They are in the order of their names, in which Slurm fills them, whatever the order of the lines.
+
     A node with GPUs of several types is a node for each of them, as `n1` and `n1:a30`.
 
     Parameters
@@ -345,7 +347,7 @@ def read_slurm_nodes(
         )
         read.partitions[name.lower()] = _Line(where, {**says, "nodes": nodes})
     found = _Nodes(read, gpu_type, read.members(path.name, partition) if partition else None, whole)
-    for line in read.nodes:
+    for line in sorted(read.nodes, key=_by_name):
         if not found.add(line):
             break
     found.check(path.name, partition)
@@ -356,6 +358,12 @@ def read_slurm_nodes(
     away_gpus = sum(found.away.values())
     cluster = replace(cluster_of(found.groups), partitions=partitions, notes=notes, away_gpus=away_gpus)
     return cluster, found.node_gpus
+
+
+def _by_name(line: _Line) -> tuple[tuple[str, int], ...]:
+    """By text, and by number where names have numbers: n2 goes before n10."""
+    parts = re.findall(r"(\D*)(\d*)", re.sub(r"[\[\]]", "", line.says["nodename"]))
+    return tuple((text, int(number or 0)) for text, number in parts)
 
 
 @dataclass(slots=True)
