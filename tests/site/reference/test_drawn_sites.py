@@ -265,11 +265,11 @@ def test_changes_of_a_world_have_the_effect_that_they_must() -> None:
     assert effect_s(site, truth, truth) == 0
 
 
-def test_nodes_that_failed_and_partitions_of_several_types(tmp_path: Path) -> None:
-    """Where a node went DOWN a run decides through a view, in which a job has GPUs of one type."""
+def test_a_job_that_names_no_type_may_have_nodes_of_several(tmp_path: Path) -> None:
+    """As slurmctld gives them, also where a node goes DOWN."""
     site = draw(13, 150, 8)
     write(site, site.attempts(), tmp_path)
     result = forerun.simulate(forerun.load(scenario(site, tmp_path, "slurm-backfill")))
     kind = {at: node.gpu_type for at, node in enumerate(site.world.nodes)}
-    for nodes in result.tables["allocations"]["nodes"].tolist():
-        assert len({kind[int(one.partition(":")[0])] for one in str(nodes).split()}) == 1, nodes
+    given = [str(nodes).split() for nodes in result.tables["allocations"]["nodes"].tolist()]
+    assert max(len({kind[int(one.partition(":")[0])] for one in nodes}) for nodes in given) == 2
