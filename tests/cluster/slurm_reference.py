@@ -41,6 +41,7 @@ class Job:
     exclusive: bool = False
     partitions: tuple[str, ...] = ("",)
     feature: str = ""
+    begin_s: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -388,23 +389,26 @@ def replay(
     """Run a trace: the main scheduler a second after ends and submissions, backfill after news or its own changes.
 
     An end is followed by the main scheduler a second later, a submission at the next whole second, at most every three
-    seconds. Backfill runs a second after news, at least ``bf_interval`` after its last cycle; it is news to itself when
-    it started a job, tried one a second time, or planned another start than before.
+    seconds. That a begin time has come is no news: the main scheduler, which runs every minute, sees it. Equals are in the
+    order of their submission, whenever they may start. Backfill runs a second after news, at least ``bf_interval`` after
+    its last cycle; it is news to itself when it started a job, tried one a second time, or planned another start than
+    before.
     """
     waiting: list[Job] = []
     running: dict[str, Running] = {}
     ran: dict[str, Ran] = {}
     events: list[tuple[float, int, int, Job]] = []
     for index, job in enumerate(jobs):
-        heapq.heappush(events, (job.submit_s, 1, index, job))
+        heapq.heappush(events, (max(job.submit_s, job.begin_s), 1, index, job))
     main_s = backfill_s = math.inf
     main_before_s = backfill_before_s = -math.inf
     news = False
     forgotten: list[float] = []
 
     def state(now_s: float) -> State:
+        waiting.sort(key=lambda job: job.submit_s)
         if multifactor is not None:  # equal priorities: first come, first served
-            waiting.sort(key=lambda job: (-multifactor.priority(job, now_s, len(machine.gpus)), job.submit_s))
+            waiting.sort(key=lambda job: -multifactor.priority(job, now_s, len(machine.gpus)))
         return State(now_s, machine, tuple(waiting), tuple(running.values()))
 
     def begin(starts: Iterable[Running]) -> None:
@@ -424,6 +428,9 @@ def replay(
             soon_s = math.floor(now_s) + 1
             if arrives:
                 waiting.append(job)
+                if job.begin_s > job.submit_s:
+                    main_s = min(main_s, math.ceil(now_s / MINUTE_S) * MINUTE_S)
+                    continue
                 main_s = min(main_s, max(soon_s, main_before_s + BATCH_DELAY_S))
             else:
                 del running[job.id]

@@ -148,8 +148,10 @@ def test_drawn_states_are_decided_alike() -> None:
 def played(jobs: Sequence[Job], machine: Machine) -> dict[str, Ran]:
     """A whole run of the product, whose second 0 is that of the first submission; nodes are numbered from 1."""
     origin_s = math.floor(min(job.submit_s for job in jobs))
+    jobs = sorted(jobs, key=lambda job: max(job.submit_s, job.begin_s))
     labels = JobLabels.of(
         len(jobs),
+        eligible_after_s=[max(math.floor(job.begin_s) - math.floor(job.submit_s), 0) for job in jobs],
         nodes=[job.nodes for job in jobs],
         exclusive=[job.exclusive for job in jobs],
         gpu_type=[job.feature for job in jobs],
@@ -157,7 +159,7 @@ def played(jobs: Sequence[Job], machine: Machine) -> dict[str, Ran]:
     )
     size = np.array([machine.gpus[node] for node in sorted(machine.gpus)], np.int64)
     made = Jobs.of(
-        [math.floor(job.submit_s) - origin_s for job in jobs],
+        [math.floor(max(job.submit_s, job.begin_s)) - origin_s for job in jobs],
         [job.nodes * job.gpus for job in jobs],
         [round(min(job.duration_s, job.limit_s + 30)) for job in jobs],
         id=[job.id for job in jobs],
@@ -207,7 +209,8 @@ def test_whole_runs_are_those_of_the_model() -> None:
             one = Job(f"j{number}", submit_s + 0.5, seconds, 1, gpus_each, limit_s, False, mine, feature)
             if not (most := min(len(machine.usable(one, name)) for name in mine)):
                 one, most = replace(one, feature=""), min(len(machine.reach(name)) for name in mine)
-            jobs.append(replace(one, nodes=draw.randint(1, most)))
+            begin_s = math.floor(one.submit_s) + 60.0 * draw.randrange(40) if draw.random() < 0.15 else 0.0
+            jobs.append(replace(one, nodes=draw.randint(1, most), begin_s=begin_s))
         assert played(jobs, machine) == replay(jobs, machine), (jobs, machine)
 
 

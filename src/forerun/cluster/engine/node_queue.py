@@ -179,6 +179,7 @@ def blank_queue(
         submit=np.zeros(jobs),
         work=np.zeros(jobs),
         gpus=gpus,
+        begins=np.zeros(jobs, np.bool_),
         leaves=np.full(jobs, np.inf),
         leavers=np.zeros(0, np.int64),
         restarts=_no_restarts(jobs),
@@ -199,6 +200,7 @@ def blank_queue(
         ranks=qs.Ranks(
             tier=np.zeros(several, np.int64),
             fixed=np.zeros(several),
+            turn=np.arange(several),
             since=np.zeros(jobs),
             owner=np.zeros(jobs, np.int64),
             fair=np.zeros(1),
@@ -634,6 +636,9 @@ class NodeQueueRules(QueueRules):
             queue.ranks.fixed[:] = -jobs.request_s[queue.entry_job]
         elif isinstance(order, Multifactor):
             queue = self._ranked(queue, order, setting)
+        if isinstance(order, Multifactor) or terms.rule == qs.PLAN:
+            asked = np.argsort(asked_s(jobs)[queue.entry_job], kind="stable")
+            queue.ranks.turn[asked] = np.arange(len(asked))
         by_submission = order is PriorityOrder.SUBMISSION or isinstance(order, Fcfs)
         restarts = restarts_of(
             setting,
@@ -643,8 +648,10 @@ class NodeQueueRules(QueueRules):
         )
         if by_submission and len(restarts.follower):
             queue.ranks.fixed[:] = -jobs.submit_s[queue.entry_job]
+        came_s, begins = came(jobs, setting.origin_s, self.terms.latency_s)
         self.queue = queue._replace(
-            submit=jobs.submit_s.astype(np.float64),
+            submit=came_s,
+            begins=begins,
             work=work_s.copy(),
             leaves=np.where(jobs.censored, jobs.leaves_s, np.inf),
             leavers=leavers_of(jobs),
@@ -766,6 +773,30 @@ def leavers_of(jobs: Jobs) -> I64:
     """The jobs that leave the queue if they have not started, in order."""
     some = np.flatnonzero(jobs.censored)
     return some[np.argsort(jobs.leaves_s[some], kind="stable")]
+
+
+def came(jobs: Jobs, origin_s: float, latency_s: float) -> tuple[F64, BOOL]:
+    """When jobs come, and whether each waits for its begin time, which is a minute or whole minutes after its submission.
+
+    One that waits for other jobs becomes eligible when the scheduler looks, so it came before that.
+    """
+    came_s, labels = jobs.submit_s.astype(np.float64), jobs.labels
+    if labels is None:
+        return came_s, np.zeros(len(jobs), np.bool_)
+    later = (labels.eligible_after_s > 0) & (jobs.predecessor() < 0)
+    begins: BOOL = later & ((labels.eligible_after_s % 60 == 0) | ((came_s + origin_s) % 60 == 0))
+    return np.maximum(came_s - latency_s * (later & ~begins), 0.0), begins
+
+
+def asked_s(jobs: Jobs) -> F64:
+    """float64[jobs], when each was submitted, even if it comes later: it keeps its number, by which equals are in order."""
+    since = jobs.submit_s.astype(np.float64)
+    if jobs.labels is not None:
+        since -= jobs.labels.eligible_after_s
+        before = jobs.predecessor()
+        for row in np.flatnonzero((before >= 0) & (jobs.labels.attempt > 1)).tolist():
+            since[row] = since[before[row]]
+    return since
 
 
 def keys_of(order: PriorityOrder, jobs: Jobs, work_s: F64) -> F64:

@@ -29,7 +29,8 @@ class SlurmBackfill(BackfillPolicy, tag="slurm-backfill", frozen=True, kw_only=T
     nodes that each of the others waits for, whole: from its planned start on no other job may use them. The next plan knows
     nothing of it: unlike those of `conservative`, its promises can be broken. A second after arrivals and ends jobs start in
     order; one that does not fit holds up all behind it that ask for nodes of its partition. A job of several partitions
-    waits in each. It takes the shortest run of consecutive nodes that is long enough.
+    waits in each. It takes the shortest run of consecutive nodes that is long enough. Equals go by their submission, also
+    where they may start later; that a begin time has come is seen at the next minute.
 
     Slurm's documentation, Scheduling Configuration Guide (sched_config.html) and slurm.conf(5), `SchedulerParameters`,
     version 25.05, whose defaults are the defaults here; what it leaves open is as Debian's slurmctld 22.05 was seen to do.

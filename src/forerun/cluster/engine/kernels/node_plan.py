@@ -509,7 +509,7 @@ def _leave_usable(s: Nodes, kind: int, begin: float, end: float) -> None:
 
 @kernel(allocates=False, internal=True)
 def _comes_back(s: Nodes, pool: int, line: I64, begin: float, end: float) -> float:
-    """The first instant after another at which a node of a line comes back, up to a change past an end; infinite: none."""
+    """When a node of a partition comes back first after an instant, up to a change past an end; infinite: never."""
     since = s.slot_s[pool, 0]
     for at in range(s.slots[pool] - 1):
         following, back, same = s.slot_s[pool, at + 1], False, True

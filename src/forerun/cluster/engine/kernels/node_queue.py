@@ -67,7 +67,7 @@ def advance(q: qs.Queue, terms: qs.Terms, until_s: float) -> float:
                 job = meta[qs.ARRIVED]
                 meta[qs.ARRIVED] += 1
             if qs.come(q, job, now, terms):
-                news |= qs.CAME
+                news |= qs.BEGAN if q.begins[job] and terms.rule == qs.PLAN else qs.CAME
         if terms.count_s > 0.0 and now >= clock[qs.RANKED_S] + terms.count_s:
             qs.count_anew(q, now, terms)
             news |= qs.RANKED if terms.rule != qs.PLAN else 0

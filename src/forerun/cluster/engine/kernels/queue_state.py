@@ -57,6 +57,7 @@ CLOCK: Final = FORGET + 8
 CAME: Final = 1
 ENDED: Final = 2
 RANKED: Final = 4
+BEGAN: Final = 8  # a job that was there before may start from now on
 
 
 class Limits(NamedTuple):
@@ -92,6 +93,7 @@ class Ranks(NamedTuple):
     Parameters
     ----------
     tier, fixed : of each entry of a job, what comes before its priority, and what of this does not change.
+    turn : of each entry, its place among those of the same priority.
     since : when each job begins to grow older.
     owner : whose GPU time each job is charged to.
     fair : what each owner's share adds to the priority of its jobs.
@@ -101,6 +103,7 @@ class Ranks(NamedTuple):
 
     tier: I64
     fixed: F64
+    turn: I64
     since: F64
     owner: I64
     fair: F64
@@ -187,6 +190,7 @@ class Queue(NamedTuple):
     ----------
     submit, gpus : of the jobs, in order of submission.
     work : seconds for which each runs when it starts.
+    begins : whether each is there before it comes, and waits for its begin time: Slurm sees at the next minute that it came.
     leaves : when each leaves the queue if it has not started; infinite: it does not. leavers: those that do, in order.
     restarts, preemption : who comes after others, and again, and who stops whom.
     first_start, end : since when each runs, or ran, unless it was stopped, and when it ended.
@@ -217,6 +221,7 @@ class Queue(NamedTuple):
     submit: F64
     work: F64
     gpus: I64
+    begins: BOOL
     leaves: F64
     leavers: I64
     restarts: Restarts
@@ -389,7 +394,7 @@ def before(ranks: Ranks, entry: int, other: int) -> bool:
         return bool(ranks.tier[entry] > ranks.tier[other])
     if ranks.priority[entry] != ranks.priority[other]:
         return bool(ranks.priority[entry] > ranks.priority[other])
-    return entry < other
+    return bool(ranks.turn[entry] < ranks.turn[other])
 
 
 @kernel(allocates=False)

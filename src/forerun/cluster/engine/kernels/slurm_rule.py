@@ -59,6 +59,9 @@ def note(q: qs.Queue, terms: qs.Terms, now: float, news: int) -> None:
     """Note what happens now, and with it when jobs start in order, and by a plan. news: as of `decide`."""
     clock = q.clock
     _catch_up(q, terms, now)
+    if terms.latency_s > 0.0 and news & qs.BEGAN:
+        news -= qs.BEGAN
+        clock[qs.TRY_S] = min(clock[qs.TRY_S], npl.ceil_s(q.nodes, now, MINUTE_S))
     if news == 0:
         return
     if news & qs.ENDED:
