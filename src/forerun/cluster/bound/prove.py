@@ -130,13 +130,11 @@ class Step:
     Parameters
     ----------
     bound : what the best prices prove.
-    relaxed : what a better search could prove at most with these intervals.
     proof : the best prices.
     share : float64[jobs], how much of each job the relaxation does.
     """
 
     bound: float
-    relaxed: float
     proof: Proof
     share: F64
 
@@ -209,7 +207,7 @@ class _Deadlines:
         """
         worth, share = np.zeros(jobs), np.zeros(jobs)
         worth[rows], share[rows] = self.worth, solution.share
-        return Step(self.bound, solution.value, Proof(self.grid.edges_s, self.price, worth), share)
+        return Step(self.bound, Proof(self.grid.edges_s, self.price, worth), share)
 
     def polish(self, rounds: int) -> Solution | None:
         """Better prices of the same whole number, by which schedules are better, too; None without rounds."""
