@@ -164,9 +164,9 @@ def test_the_scenario_runs_by_itself_and_names_change_nothing(
     folder, names, zone = drawn
     out, content, _ = answered
     scenario = yaml.safe_load((out / "site.yaml").read_text())
-    assert scenario["policy"]["name"] == "slurm-backfill" and scenario["policy"]["order"] == {
-        "name": "multifactor"
-    }
+    # the files say slurm-backfill, and the log was made by EASY
+    assert scenario["policy"]["name"] == "easy" and scenario["policy"]["order"] == {"name": "multifactor"}
+    assert any("the policy is easy, in the same order" in note for note in content["notes"])
     assert run(["simulate", str(out / "site.yaml"), "--json"]) == 0
     summary = json.loads(capsys.readouterr().out)["summary"]
     assert summary["wait_p90_s"] / 3600 == pytest.approx(content["facts"]["wait_p90_h"])
