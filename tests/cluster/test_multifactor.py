@@ -12,7 +12,7 @@ import pytest
 import forerun
 from forerun.cluster.engine.allocator import AllocatorRules, Terms
 from forerun.cluster.engine.record import Record
-from forerun.cluster.engine.run import run_rules
+from forerun.cluster.engine.run import rules_for, run_rules
 from forerun.cluster.inputs.arrays import F64, Cluster, JobLabels, Jobs
 from forerun.cluster.inputs.setting import Setting
 from forerun.cluster.policies.conservative import Conservative
@@ -384,3 +384,16 @@ def test_users_of_the_root_stand_beside_its_accounts() -> None:
     usage[tree.user("lab", "u")] = 5.0
     factor = tree.fair_tree(usage)
     assert (factor[tree.user("root", "root")], factor[tree.user("lab", "u")]) == (1.0, 0.5)
+
+
+@pytest.mark.parametrize("compiled", [True, False])
+def test_equal_priorities_go_by_submission_and_not_by_the_time_they_became_eligible(compiled: bool) -> None:
+    """When the first job ends, both others are as old as counts; the one submitted first became eligible last."""
+    labels = JobLabels.of(3, eligible_after_s=[0, 0, 490])
+    jobs = Jobs.of([0, 20, 500], [1, 1, 1], [1000, 10, 10], requested_s=[1000, 10, 10], labels=labels)
+    setting = Setting(jobs=jobs, cluster=Cluster.uniform(1, 1, 1, ""), profile=None, slot_s=60)
+    policy = Easy(order=Multifactor(weights=Weights(age=1000), max_age_s=100))
+    record, terms = Record(setting), Terms(placement="first-fit")
+    made = AllocatorRules(setting, record, policy, policy.build(np.random.default_rng(0)), terms)
+    run_rules(rules_for(policy, setting, record, terms, 0) if compiled else made)
+    assert record.first_start_s.tolist() == [0, 1010, 1000]

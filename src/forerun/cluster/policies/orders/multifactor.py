@@ -328,8 +328,8 @@ class MultifactorRanking:
         self.owner: I64 = np.zeros(0, np.int64)
         self.tier: I64 = np.zeros(0, np.int64)
         #: by job number: priority of its partition and QOS, `site_factor`, `nice`, CPUs, the GPUs of its partition, and what
-        #: a second of each of its GPUs is charged
-        self.known: F64 = np.zeros((7, 0))
+        #: a second of each of its GPUs is charged; when it was submitted
+        self.known: F64 = np.zeros((8, 0))
         #: jobs of the last decision and their GPUs, asked for
         self.last: dict[int, int] = {}
 
@@ -339,7 +339,7 @@ class MultifactorRanking:
         self._charge(view)
         jobs = view.job
         priority = np.floor(np.round(self.order.priority(self.factors(view)), 6))
-        ranked = np.lexsort((-priority, -self.tier[jobs]))
+        ranked = np.lexsort((self.known[7, jobs], -priority, -self.tier[jobs]))
         keys = np.empty(len(jobs))
         keys[ranked] = np.arange(len(jobs))
         return keys
@@ -347,7 +347,7 @@ class MultifactorRanking:
     def factors(self, view: View) -> Factors:
         """The factors of the jobs of a view, as of now."""
         order, jobs = self.order, view.job
-        partition, qos, site, nice, cpus, in_partition, _ = self.known[:, jobs]
+        partition, qos, site, nice, cpus, in_partition, *_ = self.known[:, jobs]
         share = view.gpus / view.total
         nodes = share if view.reach is None else view.reach.count[jobs] / (order.nodes or len(view.node_gpus))
         fair = np.zeros(len(self.tree))
@@ -378,7 +378,7 @@ class MultifactorRanking:
         if (more := count - len(self.owner)) > 0:
             self.owner = np.concatenate((self.owner, np.full(more, -1, np.int64)))
             self.tier = np.concatenate((self.tier, np.zeros(more, np.int64)))
-            self.known = np.concatenate((self.known, np.zeros((7, more))), axis=1)
+            self.known = np.concatenate((self.known, np.zeros((8, more))), axis=1)
         labels = view.labels
         for at in np.flatnonzero(self.owner[view.job] < 0).tolist():
             job = int(view.job[at])
@@ -389,10 +389,12 @@ class MultifactorRanking:
             self.known[0, job], self.known[1, job] = ranked.priority, order.qos.get(qos, 0)
             self.known[5, job] = _gpus_in_partition(view, job)
             self.known[6, job] = order.usage_factors.get(qos, 1.0)
+            self.known[7, job] = view.now_s - view.unchanged_s[at]
             if labels is not None:
                 if np.isfinite(labels.billing[job]):
                     self.known[6, job] *= labels.billing[job] / view.gpus[at]
                 self.known[2:5, job] = labels.site_factor[job], labels.nice[job], labels.cpus[job]
+                self.known[7, job] -= labels.eligible_after_s[job]
         if (more := len(self.tree) - len(self.usage.gpu_s)) > 0:
             self.usage.gpu_s = np.concatenate((self.usage.gpu_s, np.zeros(more)))
 
