@@ -200,7 +200,7 @@ def blank_queue(
         ranks=qs.Ranks(
             tier=np.zeros(several, np.int64),
             fixed=np.zeros(several),
-            turn=np.arange(several),
+            asked=np.zeros(several),
             since=np.zeros(jobs),
             owner=np.zeros(jobs, np.int64),
             fair=np.zeros(1),
@@ -637,8 +637,7 @@ class NodeQueueRules(QueueRules):
         elif isinstance(order, Multifactor):
             queue = self._ranked(queue, order, setting)
         if isinstance(order, Multifactor) or terms.rule == qs.PLAN:
-            asked = np.argsort(asked_s(jobs)[queue.entry_job], kind="stable")
-            queue.ranks.turn[asked] = np.arange(len(asked))
+            queue.ranks.asked[:] = asked_s(jobs)[queue.entry_job]
         by_submission = order is PriorityOrder.SUBMISSION or isinstance(order, Fcfs)
         restarts = restarts_of(
             setting,
@@ -789,14 +788,9 @@ def came(jobs: Jobs, origin_s: float, latency_s: float) -> tuple[F64, BOOL]:
 
 
 def asked_s(jobs: Jobs) -> F64:
-    """float64[jobs], when each was submitted, even if it comes later: it keeps its number, by which equals are in order."""
+    """float64[jobs], when each was submitted, even if it comes later. A restart was so when it came again."""
     since = jobs.submit_s.astype(np.float64)
-    if jobs.labels is not None:
-        since -= jobs.labels.eligible_after_s
-        before = jobs.predecessor()
-        for row in np.flatnonzero((before >= 0) & (jobs.labels.attempt > 1)).tolist():
-            since[row] = since[before[row]]
-    return since
+    return since if jobs.labels is None else since - jobs.labels.eligible_after_s
 
 
 def keys_of(order: PriorityOrder, jobs: Jobs, work_s: F64) -> F64:

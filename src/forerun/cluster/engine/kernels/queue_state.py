@@ -93,7 +93,7 @@ class Ranks(NamedTuple):
     Parameters
     ----------
     tier, fixed : of each entry of a job, what comes before its priority, and what of this does not change.
-    turn : of each entry, its place among those of the same priority.
+    asked : of each entry, when its job was submitted: of the same priority who asked first goes first.
     since : when each job begins to grow older.
     owner : whose GPU time each job is charged to.
     fair : what each owner's share adds to the priority of its jobs.
@@ -103,7 +103,7 @@ class Ranks(NamedTuple):
 
     tier: I64
     fixed: F64
-    turn: I64
+    asked: F64
     since: F64
     owner: I64
     fair: F64
@@ -394,7 +394,9 @@ def before(ranks: Ranks, entry: int, other: int) -> bool:
         return bool(ranks.tier[entry] > ranks.tier[other])
     if ranks.priority[entry] != ranks.priority[other]:
         return bool(ranks.priority[entry] > ranks.priority[other])
-    return bool(ranks.turn[entry] < ranks.turn[other])
+    if ranks.asked[entry] != ranks.asked[other]:
+        return bool(ranks.asked[entry] < ranks.asked[other])
+    return entry < other
 
 
 @kernel(allocates=False)
@@ -483,6 +485,9 @@ def come(q: Queue, job: int, now: float, terms: Terms) -> bool:
             fixed[entry] = -now if r.place[job] == OWN else fixed[q.entry_first[r.place[job]]]
     if not first or (len(r.follower) > 0 and r.delay_s[job] >= 0.0):
         q.ranks.since[job] = now
+    if not first and terms.order == MULTIFACTOR:  # who comes again goes behind its equals
+        for entry in range(q.entry_first[job], q.entry_first[job + 1]):
+            q.ranks.asked[entry] = now
     queue_up(q, job, now, terms)
     return True
 
