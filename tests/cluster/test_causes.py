@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from forerun.cluster.engine.kernels import causes as ck
-from forerun.cluster.engine.node_queue import pools_of
+from forerun.cluster.engine.queue_arrays import pools_of
 from forerun.cluster.inputs.reach import reach_of
 from forerun.cluster.summary.causes import CAUSES, HISTORY, Decided
 

@@ -16,7 +16,8 @@ from forerun.cluster.engine.kernels import node_plan as npl
 from forerun.cluster.engine.kernels import node_queue as nq
 from forerun.cluster.engine.kernels import queue_state as qs
 from forerun.cluster.engine.kernels import slurm_rule
-from forerun.cluster.engine.node_queue import NodeQueueRules, blank_queue, words_of
+from forerun.cluster.engine.node_queue import NodeQueueRules
+from forerun.cluster.engine.queue_arrays import blank_queue, words_of
 from forerun.cluster.engine.record import Record
 from forerun.cluster.engine.run import run_rules
 from forerun.cluster.inputs.arrays import Cluster, JobLabels, Jobs, NodeGroup

@@ -1,8 +1,9 @@
 """From a policy to its rules at work: the engine of the scenario's mode, and what can be one.
 
 rules: the protocol of what plays in a run, in a simulation or over real jobs. run, record: a run, and what it leaves.
-allocator: policies that decide through a view. priority, node_queue: whole runs. plan_ahead, promises: ElasticFlow, which
-plans the future of every job. kernels: compiled loops. modes: the engines.
+allocator: policies that decide through a view. priority, node_queue: whole runs. queue_arrays, queue_view: the compiled
+queue before its first arrival, and on a view. plan_ahead, promises: ElasticFlow, which plans the future of every job.
+kernels: compiled loops. modes: the engines.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from forerun.cluster.policy import Allocation, Scheduler, View
 
 if TYPE_CHECKING:
     from forerun.cluster.engine.kernels.queue_state import Terms
-    from forerun.cluster.engine.node_queue import Ran
+    from forerun.cluster.engine.queue_view import Ran
 
 DAY_S: Final = 86_400.0
 
@@ -103,7 +103,8 @@ class SlurmScheduler:
     """
 
     def __init__(self, policy: SlurmBackfill) -> None:
-        from forerun.cluster.engine.node_queue import Stopping, fresh_clock
+        from forerun.cluster.engine.queue_arrays import fresh_clock
+        from forerun.cluster.engine.queue_view import Stopping
 
         self.policy, self.ranking = policy, policy.order.build()
         self.clock: F64 = fresh_clock()
@@ -113,7 +114,7 @@ class SlurmScheduler:
 
     def allocate(self, view: View) -> Allocation:
         """Start jobs in order until the first that does not fit, and others by a plan if it is time for one."""
-        from forerun.cluster.engine.node_queue import Ran, decided
+        from forerun.cluster.engine.queue_view import Ran, decided
 
         order = np.argsort(self.ranking.keys(view), kind="stable")
         jobs, windows = self.seen

@@ -18,7 +18,7 @@ import numpy as np
 from forerun.cluster.decider import Decider
 from forerun.cluster.engine.allocator import Terms
 from forerun.cluster.engine.kernels import causes as ck
-from forerun.cluster.engine.node_queue import away, pools_of
+from forerun.cluster.engine.queue_arrays import away, pools_of
 from forerun.cluster.inputs.arrays import BOOL, F64, I64, JobLabels, Jobs
 from forerun.cluster.inputs.limits import UNLIMITED, array_rules
 from forerun.cluster.inputs.reach import reach_of

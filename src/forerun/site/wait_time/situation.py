@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 
 from forerun.cluster.engine.kernels import queue_state as qs
-from forerun.cluster.engine.node_queue import anywhere, blank_queue
+from forerun.cluster.engine.queue_arrays import anywhere, blank_queue
 from forerun.cluster.inputs.setting import Window
 from forerun.cluster.policies.orders.fcfs import Fcfs
 from forerun.cluster.policies.orders.wfp3 import Wfp3

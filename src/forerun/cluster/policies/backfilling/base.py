@@ -19,7 +19,7 @@ from forerun.core.scenario.spec import chosen_from
 
 if TYPE_CHECKING:
     from forerun.cluster.engine.kernels.queue_state import Terms
-    from forerun.cluster.engine.node_queue import Promise
+    from forerun.cluster.engine.queue_view import Promise
 
 #: the built-in policies that plan by requested times, which are compared with each other
 BACKFILLING: Final = ("easy", "conservative", "first-fit")
@@ -102,7 +102,7 @@ class BackfillScheduler:
     """
 
     def __init__(self, policy: BackfillPolicy) -> None:
-        from forerun.cluster.engine.node_queue import fresh_clock
+        from forerun.cluster.engine.queue_arrays import fresh_clock
 
         self.policy, self.ranking = policy, policy.order.build()
         self.promised: dict[int, Promise] = {}
@@ -111,7 +111,7 @@ class BackfillScheduler:
     def allocate(self, view: View) -> Allocation:
         """Let running jobs go on, and start others by the policy's rule."""
         from forerun.cluster.engine.kernels import queue_state as qs
-        from forerun.cluster.engine.node_queue import decided
+        from forerun.cluster.engine.queue_view import decided
 
         order = np.argsort(self.ranking.keys(view), kind="stable")
         terms = self.policy.terms()._replace(order=qs.FIXED)
