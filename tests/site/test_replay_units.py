@@ -34,7 +34,7 @@ FILES = ("slurm.conf", "qos.txt", "assoc.txt", "partitions.txt", "res.txt", "eve
 
 @pytest.fixture(scope="module")
 def drawn_site(tmp_path_factory: pytest.TempPathFactory) -> tuple[Site, dict[str, Path]]:
-    site = draw(4, 500, 14)
+    site = draw(3, 500, 14)  # no job waits at the end that asks for whole nodes, which no file would show
     return site, write(site, site.attempts(), tmp_path_factory.mktemp("site"))
 
 
@@ -95,7 +95,7 @@ def _names(text: str) -> list[str]:
 
 
 def test_a_shared_site_goes_on_from_history_at_any_instant(drawn_site: tuple[Site, dict[str, Path]]) -> None:
-    """The scheduler that made its log starts jobs when it did, from who ran and waited at the instant on."""
+    """The scheduler that made its log starts every job when it did, from who ran and waited at the instant on."""
     site, files = drawn_site
     log = read_history(files["sacct.txt"], zone=site.zone)
     system, _ = read_machine([files[name] for name in FILES], site.zone, log)
@@ -106,8 +106,7 @@ def test_a_shared_site_goes_on_from_history_at_any_instant(drawn_site: tuple[Sit
         start_s = replayed(case, easy)
         scored = case.started & np.isfinite(start_s) & (case.submit_s > at_s)
         assert scored.sum() > 100
-        assert np.mean(start_s[scored] == case.start_s[scored]) > 0.9
-        assert abs(np.mean((start_s - case.start_s)[scored])) < 0.1 * case.wait_s[scored].mean()
+        np.testing.assert_array_equal(start_s[scored], case.start_s[scored])
     assert one_step(case, easy, case.begin_s, log.last_s).f1 > 0.9
 
 
