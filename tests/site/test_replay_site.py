@@ -72,11 +72,11 @@ def test_the_files_of_slurm_are_one_pool_of_named_nodes(tmp_path: Path) -> None:
         assert isinstance(system, Declared)
         (pool,) = system.pools
         assert pool.parts == (
-            Part(name="n[001-080]", nodes=80, partitions="batch,long"),
             Part(name="dbg[1-4]", nodes=4, partitions="debug"),
+            Part(name="n[001-080]", nodes=80, partitions="batch,long"),
         )
         assert (pool.name, pool.gpus, pool.partition) == ("batch+long+debug", 84, "batch,long,debug")
-        assert pool.names[-1] == "dbg4"
+        assert pool.names[-1] == "n080"
         assert any("100 jobs" in note or ": 100" in note for note in notes if "partition" in note), notes
         assert policy_name(system.policy) == "slurm-backfill multifactor"
         assert isinstance(system.policy.order, Multifactor)
@@ -86,7 +86,7 @@ def test_the_files_of_slurm_are_one_pool_of_named_nodes(tmp_path: Path) -> None:
         log.partition.texts[row] for row in case.rows
     }
     assert gone == {"gone"}
-    assert case.setting.cluster.partitions["long"] == tuple(range(40, 80))
+    assert case.setting.cluster.partitions["long"] == tuple(range(44, 84))
     few = np.arange(len(log)) < 40
     nobody = replace(log, requested_s=np.where(few, log.requested_s, np.nan))
     limits = {"batch": DAY_S, "long": 7 * DAY_S, "debug": 3600.0}
@@ -132,7 +132,7 @@ def test_maintenance_takes_the_nodes_that_it_names(tmp_path: Path) -> None:
     assert (first.gpus, first.announced_s) == (84, 0)
     assert [one.from_s for one in racks] == [from_s + 10 * DAY_S + 7 * DAY_S * k for k in range(len(racks))]
     assert racks[-1].from_s <= log.submit_s[-1] < racks[-1].from_s + 7 * DAY_S
-    assert all(one.nodes == tuple(range(10)) for one in racks)
+    assert all(one.nodes == tuple(range(4, 14)) for one in racks)
     assert any("windows of maintenance are outside the time" in note for note in notes)
     abroad, _ = read_machine(paths, "America/Chicago", log)
     assert case_of(log, abroad, 0).windows[0].from_s == first.from_s + 5 * 3600, "in summer"

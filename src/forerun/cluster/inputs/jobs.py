@@ -379,7 +379,9 @@ def fitting(
         more = [Problem("", f"and {len(problems) - 20} jobs more")] if len(problems) > 20 else []
         raise TraceError(*problems[:20], *more)
     if not len(jobs):
-        raise TraceError.at(table.source, "no job is left; " + "; ".join(repairs.lines()))
+        file = scenario.machines.file
+        on = f" on the machines of {Path(file.path).name}" if file is not None else ""
+        raise TraceError.at(table.source, f"no job is left{on}; " + "; ".join(repairs.lines()))
     return jobs
 
 
