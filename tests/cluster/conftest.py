@@ -16,14 +16,15 @@ import numpy as np
 
 from forerun.cluster import testing
 from forerun.cluster.engine import Engine
-from forerun.cluster.engine.allocator import Terms
+from forerun.cluster.engine.allocator import AllocatorRules, Terms
+from forerun.cluster.engine.node_queue import NodeQueueRules
 from forerun.cluster.engine.record import Record
 from forerun.cluster.engine.rules import AnyRules
 from forerun.cluster.engine.run import run_rules
 from forerun.cluster.inputs.arrays import NO_DEADLINE_S, ThroughputTable
 from forerun.cluster.inputs.files import jobs_of, read_cluster, read_jobs, read_profile
 from forerun.cluster.inputs.setting import Setting
-from forerun.cluster.policy import Policy
+from forerun.cluster.policy import Allocator, Policy
 from forerun.cluster.summary.causes import Decided
 from forerun.cluster.summary.waits import stretches_of, waits_of
 from forerun.cluster.testing import Scene
@@ -52,6 +53,20 @@ def waited(record: Record, policy: Policy, terms: Terms | None = None) -> dict[s
     """Seconds that each job of a run waited, by cause."""
     decided = Decided.by(policy, terms or Terms(), record.setting)
     return waits_of(record, stretches_of(record), decided).by_cause()
+
+
+def whole_as_by_views(policy: Allocator, setting: Setting, terms: Terms, what: str) -> Record:
+    """The record of a compiled run, which must be that of the same policy through views. what: the world, for a failure."""
+    whole, by_views = Record(setting), Record(setting)
+    rules = rules_of(policy, setting, whole, terms)
+    assert isinstance(rules, NodeQueueRules)
+    run_rules(rules)
+    scheduler = policy.build(np.random.default_rng(0))
+    run_rules(AllocatorRules(setting, by_views, policy, scheduler, terms))
+    for name in ("first_start_s", "start_s", "end_s", "lost_gpu_s", "useful_gpu_s", "preempts"):
+        np.testing.assert_allclose(vars(whole)[name], vars(by_views)[name], err_msg=f"{what}: {name}")
+    assert sorted(whole.away) == sorted(by_views.away) and whole.cancelled == by_views.cancelled, what
+    return whole
 
 
 def shared_or_skip() -> None:

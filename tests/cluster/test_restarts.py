@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 import forerun
-from forerun.cluster.engine.allocator import AllocatorRules, Terms
-from forerun.cluster.engine.node_queue import NodeQueueRules
+from forerun.cluster.engine.allocator import Terms
 from forerun.cluster.engine.record import Record
 from forerun.cluster.engine.run import run_rules
 from forerun.cluster.inputs.arrays import Cluster, JobLabels, Jobs
@@ -31,7 +30,7 @@ from forerun.cluster.summary.waits import stretches_of, waits_of
 from forerun.core.errors import ForerunError
 from forerun.core.scenarios import load
 
-from .conftest import play, rules_of
+from .conftest import play, rules_of, whole_as_by_views
 
 CASES = int(os.environ.get("FORERUN_CASES", "20"))
 
@@ -311,17 +310,7 @@ def test_a_whole_run_decides_as_one_through_views_does(policy: BackfillPolicy) -
     terms = Terms(placement="first-fit", restart_s=25.0, checkpoint_s=300.0)
     for number in range(CASES // 4):
         setting = failing(number)
-        whole, by_views = Record(setting), Record(setting)
-        rules = rules_of(policy, setting, whole, terms)
-        assert isinstance(rules, NodeQueueRules)
-        run_rules(rules)
-        scheduler = policy.build(np.random.default_rng(0))
-        run_rules(AllocatorRules(setting, by_views, policy, scheduler, terms))
-        for name in ("first_start_s", "start_s", "end_s", "lost_gpu_s", "useful_gpu_s", "preempts"):
-            np.testing.assert_allclose(
-                vars(whole)[name], vars(by_views)[name], err_msg=f"world {number}: {name}"
-            )
-        assert sorted(whole.away) == sorted(by_views.away), f"world {number}"
+        whole_as_by_views(policy, setting, terms, f"world {number}")
 
 
 def drawn_failures(folder: Path, more: str, policy: str = "easy") -> forerun.Result:

@@ -10,8 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 import forerun
-from forerun.cluster.engine.allocator import AllocatorRules, Terms
-from forerun.cluster.engine.node_queue import NodeQueueRules
+from forerun.cluster.engine.allocator import Terms
 from forerun.cluster.engine.record import Record
 from forerun.cluster.engine.run import run_rules
 from forerun.cluster.inputs.arrays import Cluster, JobLabels, Jobs, NodeGroup
@@ -24,7 +23,7 @@ from forerun.cluster.summary.waits import stretches_of, waits_of
 from forerun.core.errors import ForerunError
 from forerun.core.scenarios import load
 
-from .conftest import rules_of
+from .conftest import rules_of, whole_as_by_views
 
 CASES = int(os.environ.get("FORERUN_CASES", "12"))
 CONF = """ClusterName=c
@@ -303,16 +302,5 @@ def test_a_whole_run_stops_jobs_as_one_through_views_does() -> None:
         setting, policy, terms = drawn(number)
         by_age = replace(policy.order, weights=Weights(age=10**6), max_age_s=1e6)
         policy = replace(policy, order=by_age, bf_interval_s=30.0)
-        whole, by_views = Record(setting), Record(setting)
-        rules = rules_of(policy, setting, whole, terms)
-        assert isinstance(rules, NodeQueueRules)
-        run_rules(rules)
-        scheduler = policy.build(np.random.default_rng(0))
-        run_rules(AllocatorRules(setting, by_views, policy, scheduler, terms))
-        for name in ("first_start_s", "start_s", "end_s", "lost_gpu_s", "useful_gpu_s", "preempts"):
-            np.testing.assert_allclose(
-                vars(whole)[name], vars(by_views)[name], err_msg=f"world {number}: {name}"
-            )
-        assert sorted(whole.away) == sorted(by_views.away) and whole.cancelled == by_views.cancelled, number
-        stopped += int(whole.preempts.sum())
+        stopped += int(whole_as_by_views(policy, setting, terms, f"world {number}").preempts.sum())
     assert stopped > CASES

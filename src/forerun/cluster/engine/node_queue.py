@@ -76,7 +76,7 @@ class NodeQueueRules(QueueRules):
     setting, record : what is run; written: what happens.
     terms : the rule by which jobs start.
     order : of the queue: by submission, by the requested time, WFP3, multifactor, or by what a priority policy goes.
-    preemption : whose jobs stop whose (default: nobody's do).
+    preemption : which jobs may stop others (default: none may).
     request_s : float64[jobs], for how long each asks (default: as the jobs say).
     at_once : how many jobs run at once, at most (default: as many as there are GPUs).
     """
@@ -191,12 +191,12 @@ class NodeQueueRules(QueueRules):
     shares: Shares | None
 
     def note(self, rows: I64) -> None:
-        """Also who was stopped, and when those came who come after others."""
+        """Also how often jobs were stopped, and when those came that follow others."""
         super().note(rows)
         self._note_restarts()
 
     def close(self) -> None:
-        """Also who was stopped, and when those came who come after others."""
+        """Also how often jobs were stopped, and when those came that follow others."""
         super().close()
         self._note_restarts()
 

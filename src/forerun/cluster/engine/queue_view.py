@@ -131,7 +131,7 @@ def decided(
         answer.gpus[list(again_s)] = 0
         answer = replace(answer, requeued=again_s)
     if terms.rule == qs.PLAN:
-        answer = replace(answer, gpu_type=None)  # nodes of several types may be its
+        answer = replace(answer, gpu_type=None)  # a job may have nodes of several types
     return answer, _promises_of(queue, view, terms)
 
 
@@ -141,7 +141,7 @@ def _entries_of(queue: qs.Queue, jobs: I64) -> list[int]:
 
 
 class Stopping:
-    """Whose jobs stop whose in a run that decides through views, and whose grace has begun.
+    """Which jobs may stop others in a run that decides through views, and whose grace has begun.
 
     Parameters
     ----------

@@ -31,7 +31,7 @@ def act(q: qs.Queue, terms: qs.Terms, now: float) -> None:
 
 @kernel(allocates=False, internal=True)
 def _end_graces(q: qs.Queue, terms: qs.Terms, now: float) -> None:
-    """Stop whose grace is over, and note for whom the others are to be stopped, and when the next is."""
+    """Stop jobs whose grace is over; note whom the others make way for, and when the next grace ends."""
     e, at = q.preemption, 0
     e.next_s[0] = np.inf
     while at < q.meta[qs.RUNNING]:

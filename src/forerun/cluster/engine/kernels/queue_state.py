@@ -152,7 +152,7 @@ class Restarts(NamedTuple):
 
 
 class Preemption(NamedTuple):
-    """Whose jobs stop whose. Columns have one element a job; empty: no job stops another.
+    """Which jobs may stop others. Columns have one element a job; empty: no job stops another.
 
     Parameters
     ----------
