@@ -151,8 +151,8 @@ def blank_queue(
         -1, len(size)
     )
     mine = np.repeat(classes.nodes, per_node, axis=1)
-    pool = pools_of(_partitions(entries.reach) if plans else mine)
-    free = _nodes(units, mine, pool, classes, reach, gpus, request_s, at_once)
+    theirs = _partitions(entries.reach) if plans else mine
+    free = _nodes(units, mine, theirs, classes, reach, gpus, request_s, at_once)
     if plans:
         free.phase[0] = origin_s % (60.0 * max(terms.resolution_s, 1.0))
         free = _with_plan(free, min(terms.tested, len(entries.reach.kind)) + len(windows))
@@ -297,13 +297,22 @@ def _partitions(reach: Reach) -> BOOL:
 
 
 def _nodes(
-    size: I64, mine: BOOL, pool: I64, classes: _Classes, reach: Reach, gpus: I64, request_s: F64, at_once: int
+    size: I64,
+    mine: BOOL,
+    theirs: BOOL,
+    classes: _Classes,
+    reach: Reach,
+    gpus: I64,
+    request_s: F64,
+    at_once: int,
 ) -> npl.Nodes:
-    """The nodes, or units, before anything runs. mine: bool[classes, units], those of each class; pool: of each."""
+    """The nodes, or units, before anything runs. mine, theirs: bool[classes, units], of each class and its pool."""
     jobs = len(gpus)
     levels = words_of(size[None, :] >= np.arange(int(size.max()) + 3)[:, None])  # but one: none has so many
     levels[-1] = levels[0]
-    words, pools, sets = levels.shape[1], int(pool.max(initial=0)) + 1, words_of(mine)
+    words, pool, sets = levels.shape[1], pools_of(theirs), words_of(mine)
+    pools = int(pool.max(initial=0)) + 1
+    shared = np.array([words_of(theirs[pool == each].any(0)[None, :])[0] != 0 for each in range(pools)])
     return npl.Nodes(
         size=size,
         free=size.copy(),
@@ -321,6 +330,8 @@ def _nodes(
         run_end=np.zeros(at_once + 1),
         pool_runs=np.zeros((pools, at_once + 1), np.int64),
         pool_count=np.zeros(pools, np.int64),
+        pool_from=np.argmax(shared, axis=1).astype(np.int64),
+        pool_to=(words - np.argmax(shared[:, ::-1], axis=1)).astype(np.int64),
         place=np.zeros(jobs, np.int64),
         seat_first=np.zeros(jobs, np.int64),
         seat_count=np.zeros(jobs, np.int64),
@@ -332,6 +343,7 @@ def _nodes(
         slots=np.ones(pools, np.int64),
         slot_s=np.zeros((pools, 1)),
         slot_busy=np.zeros((pools, 1, words), np.int64),
+        last=np.zeros(pools, np.int64),
         beyond=np.zeros(words, np.int64),
         later_free=size.copy(),
         usable=np.zeros(words, np.int64),
@@ -395,8 +407,8 @@ def _promises(
         unit=np.zeros(seats, np.int64),
         gpus=np.zeros(seats, np.int64),
         after=np.zeros(seats, np.int64),
-        given=np.ones(len(free.slots), np.int64),
-        raised=np.ones(len(free.slots), np.int64),
+        given=np.full(free.levels.shape[1], -1),
+        raised=np.full(free.levels.shape[1], -1),
         closed=np.zeros(len(largest), np.int64),
         class_free=np.zeros(len(largest), np.int64),
         chosen=np.zeros(promised + 1, np.int64),

@@ -48,6 +48,7 @@ class Nodes(NamedTuple):
         last (`WHOLE`: all), GPUs in all, and the time they ask for.
     runs, run_end : running jobs by believed end, ascending, and these ends.
     pool_runs, pool_count : int64[pools, GPUs], those of each pool, and how many they are.
+    pool_from, pool_to : int64[pools], the words in which each has nodes.
     place : by job, where it stands in `runs`.
     seat_first, seat_count : by job, its entries of `seat_node` while it runs.
     seat_node, seat_gpus : the nodes of running jobs, and their GPUs there.
@@ -57,6 +58,7 @@ class Nodes(NamedTuple):
     slots : int64[pools], how many instants at which its plan changes each pool has.
     slot_s, slot_busy : float64[pools, slots] and int64[pools, slots, words], these instants, and the nodes that are taken or
         waited for from each on.
+    last : int64[pools], the place in the queue of the last job of each pool that the plan may start.
     beyond : int64[words], the nodes that maintenance beyond the horizon takes before the job at hand could end.
     later_free : int64[nodes], GPUs free after some ends.
     usable, ready, chosen : int64[words], scratch.
@@ -79,6 +81,8 @@ class Nodes(NamedTuple):
     run_end: F64
     pool_runs: I64
     pool_count: I64
+    pool_from: I64
+    pool_to: I64
     place: I64
     seat_first: I64
     seat_count: I64
@@ -90,19 +94,13 @@ class Nodes(NamedTuple):
     slots: I64
     slot_s: F64
     slot_busy: I64
+    last: I64
     beyond: I64
     later_free: I64
     usable: I64
     ready: I64
     chosen: I64
     meta: I64
-
-
-@kernel(allocates=False, internal=True)
-def _copy(into: I64, values: I64) -> None:
-    """Copy one by one: assigning a slice compiles what checks shapes, for seconds."""
-    for at in range(len(into)):
-        into[at] = values[at]
 
 
 @kernel(allocates=False, internal=True)
@@ -362,24 +360,24 @@ def keep_free(s: Nodes, pool: int, from_s: float, to_s: float, nodes: I64) -> No
     first = _cut(s, pool, from_s)
     last = s.slots[pool] if to_s == np.inf else _cut(s, pool, to_s)
     for slot in range(first, last):
-        for word in range(len(nodes)):
+        for word in range(s.pool_from[pool], s.pool_to[pool]):
             s.slot_busy[pool, slot, word] |= nodes[word]
 
 
 @kernel(allocates=False, internal=True)
 def _cut(s: Nodes, pool: int, at_s: float) -> int:
     """Let a slot of a pool begin at an instant; which one it is."""
-    times_s, busy, count = s.slot_s[pool], s.slot_busy[pool], int(s.slots[pool])
+    count = int(s.slots[pool])
     at = count
-    while times_s[at - 1] > at_s:
+    while s.slot_s[pool, at - 1] > at_s:
         at -= 1
-    if times_s[at - 1] == at_s:
+    if s.slot_s[pool, at - 1] == at_s:
         return at - 1
-    for slot in range(count, at, -1):
-        times_s[slot] = times_s[slot - 1]
-        _copy(busy[slot], busy[slot - 1])
-    times_s[at] = at_s
-    _copy(busy[at], busy[at - 1])
+    for slot in range(count, at - 1, -1):
+        s.slot_s[pool, slot] = s.slot_s[pool, slot - 1]
+        for word in range(s.pool_from[pool], s.pool_to[pool]):
+            s.slot_busy[pool, slot, word] = s.slot_busy[pool, slot - 1, word]
+    s.slot_s[pool, at] = at_s
     s.slots[pool] += 1
     return at
 
@@ -515,7 +513,7 @@ def _comes_back(s: Nodes, pool: int, line: I64, begin: float, end: float) -> flo
         following, back, same = s.slot_s[pool, at + 1], False, True
         if following >= s.horizon[0]:
             break
-        for word in range(s.slot_busy.shape[2]):
+        for word in range(s.pool_from[pool], s.pool_to[pool]):
             before, after = s.slot_busy[pool, at, word], s.slot_busy[pool, at + 1, word]
             back |= (before & ~after & line[word]) != 0
             same &= before == after

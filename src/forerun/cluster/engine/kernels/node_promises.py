@@ -47,8 +47,8 @@ class Promises(NamedTuple):
     belief : float64[jobs], when a running job is believed to end.
     first : int64[jobs], the first promised unit of each; unit, gpus, after : of each promised unit: which, how many GPUs,
         and the next one.
-    given, raised : int64[pools], whether GPUs have become free in each that were not before, since promises were last moved
-        forward, and until then.
+    given, raised : int64[words], the units that have GPUs free which they did not have before, since promises were last
+        moved forward, and until then.
     closed : int64[classes], whether limits keep a job from each.
     class_free : int64[classes], GPUs that are free in each, as of `count_free`.
     chosen : jobs that are promised a start for one pass.
@@ -446,9 +446,13 @@ def is_crowded(s: npl.Nodes, p: Promises, job: int, from_s: float, to_s: float) 
 
 @kernel(allocates=False, internal=True)
 def gives(s: npl.Nodes, p: Promises, job: int) -> None:
-    """A job leaves GPUs to others."""
-    pool = s.pool[s.kind[job]]
-    p.given[pool] = p.raised[pool] = 1
+    """A job leaves the GPUs that it has or is promised to others."""
+    for seat in range(s.seat_first[job], s.seat_first[job] + s.seat_count[job]):
+        p.given[s.seat_node[seat] >> 6] |= 1 << (s.seat_node[seat] & 63)
+    entry = p.first[job]
+    while entry != pf.NONE:
+        p.given[p.unit[entry] >> 6] |= 1 << (p.unit[entry] & 63)
+        entry = p.after[entry]
 
 
 @kernel(allocates=False, internal=True)
@@ -456,9 +460,32 @@ def may_move(s: npl.Nodes, p: Promises, job: int) -> bool:
     """Whether a job has left GPUs that a job may use."""
     kind = p.asks[job]
     while kind >= 0:
-        if p.raised[s.pool[kind]]:
-            return True
+        for word in range(s.from_word[kind], s.to_word[kind]):
+            if s.reach[kind, word] & (p.raised[word] | p.given[word]):
+                return True
         kind = p.other[kind]
+    return False
+
+
+@kernel(allocates=False, internal=True)
+def may_be_sooner(s: npl.Nodes, p: Promises, job: int, now: float, before: float, placement: int) -> bool:
+    """Whether a job may start before an instant, as far as units tell that others have left since it was promised that.
+
+    A start that was not possible before is on one of these.
+    """
+    kind, request = p.asks[job], s.request[job]
+    if p.other[kind] >= 0:
+        return True
+    asked = shape_of(s, p, job, kind, placement)
+    least = 1 if asked.any else min(asked.most, asked.rest)
+    for word in range(s.from_word[kind], s.to_word[kind]):
+        left = s.reach[kind, word] & (p.raised[word] | p.given[word])
+        while left != 0:
+            unit = (word << 6) + npl.lowest(left)
+            left &= left - 1
+            need = int(p.whole[unit]) if s.each[job] == npl.WHOLE else least
+            if p.whole[unit] >= need and pf.earliest(p.profile, unit, now, request, need) < before:
+                return True
     return False
 
 
@@ -480,6 +507,6 @@ def clear_promises(s: npl.Nodes, p: Promises) -> None:
         p.held[unit] = 0
     for job in range(len(p.at)):
         p.at[job], p.first[job] = NO_PROMISE, pf.NONE
-    for pool in range(len(p.given)):
-        p.given[pool] = 1
+    for word in range(len(p.given)):
+        p.given[word] = -1
     p.meta[SPARE], p.meta[USED] = pf.NONE, 0

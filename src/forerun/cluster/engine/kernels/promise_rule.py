@@ -80,8 +80,8 @@ def announce(q: qs.Queue, now: float) -> bool:
     while meta[qs.RETURNED] < len(q.failures) and q.window_to[q.failures[meta[qs.RETURNED]]] <= now:
         take_away(q, q.failures[meta[qs.RETURNED]], now, -1)
         meta[qs.RETURNED] += 1
-        for pool in range(len(p.given)):
-            p.given[pool] = 1
+        for word in range(len(p.given)):
+            p.given[word] = -1
     while meta[qs.ANNOUNCED] < len(q.window_from) and q.window_announced[meta[qs.ANNOUNCED]] <= now:
         if q.window_to[meta[qs.ANNOUNCED]] > now:
             crowded |= take_away(q, meta[qs.ANNOUNCED], now, 1)
@@ -207,8 +207,8 @@ def pass_kept(q: qs.Queue, terms: qs.Terms, now: float, crowded: bool) -> None:
         lay_out_again(q, terms, now)
     few = terms.tested < meta[qs.WAITING] or meta[qs.MISSED] > 0
     meta[qs.MISSED] = terms.tested < meta[qs.WAITING]
-    for pool in range(len(p.given)):
-        p.raised[pool], p.given[pool] = p.given[pool], 0
+    for word in range(len(p.given)):
+        p.raised[word], p.given[word] = p.given[word], 0
     stays, wake_s = 0, np.inf
     for at in range(meta[qs.WAITING]):
         job = q.waiting[at]
@@ -227,14 +227,12 @@ def pass_kept(q: qs.Queue, terms: qs.Terms, now: float, crowded: bool) -> None:
             kind = s.kind[job]
             pr.lay(s, p, job, -1)
             if had_s > now and at < terms.tested:
-                start_s = pr.picks_soonest(s, p, job, now, had_s, terms.placement, terms.seed)
+                if few or pr.may_be_sooner(s, p, job, now, had_s, terms.placement):
+                    start_s = pr.picks_soonest(s, p, job, now, had_s, terms.placement, terms.seed)
             elif had_s > now and pr.picks_now(s, p, job, now, terms.placement, terms.seed):
                 start_s = now
             if start_s < had_s:
-                forward = s.kind[job]
-                s.kind[job] = kind
                 pr.gives(s, p, job)
-                s.kind[job] = forward
                 pr.release(p, job)
                 if start_s > now:
                     pr.promise(s, p, job, start_s)

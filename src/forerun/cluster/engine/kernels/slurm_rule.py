@@ -50,7 +50,7 @@ def decide(q: qs.Queue, terms: qs.Terms, now: float, news: int) -> None:
                 if try_in_order(q, terms, now):
                     clock[qs.WAKE_S] = min(clock[qs.WAKE_S], _plan_by(clock, terms, now))
         elif clock[qs.WAKE_S] <= now:
-            plan(q, terms, now, last_that_may(q, terms))
+            plan(q, terms, now)
             _plan_next(q, terms, now, q.nodes.meta[npl.AGAIN] > 0, meta[qs.QUEUED])
 
 
@@ -178,12 +178,13 @@ def try_in_order(q: qs.Queue, terms: qs.Terms, now: float) -> bool:
 
 
 @kernel(allocates=False, internal=True)
-def plan(q: qs.Queue, terms: qs.Terms, now: float, last: int) -> None:
-    """Plan the waiting jobs up to a place in the queue, and start those whose turn is now.
+def plan(q: qs.Queue, terms: qs.Terms, now: float) -> None:
+    """Plan the waiting jobs, and start those whose turn is now.
 
-    Of those behind, none of which can start, only so many are planned as say whether one waits for another.
+    Where no later job of a pool can start, only so many are planned as say whether one waits for another.
     """
     meta, s = q.meta, q.nodes
+    find_last(q, terms)
     npl.begin_plan(s, now, terms.resolution_s, terms.window_s)
     for window in range(len(q.window_from)):
         if q.window_announced[window] <= now < q.window_to[window]:
@@ -201,7 +202,7 @@ def plan(q: qs.Queue, terms: qs.Terms, now: float, last: int) -> None:
             if q.window_announced[window] <= now and s.horizon[0] <= q.window_from[window] < until_s:
                 for word in range(len(s.beyond)):
                     s.beyond[word] |= q.window_nodes[window, word]
-        looks = at <= last or (at < terms.tested and s.meta[npl.AGAIN] == 0)
+        looks = at <= s.last[s.pool[s.kind[job]]] or (at < terms.tested and s.meta[npl.AGAIN] == 0)
         if (
             looks
             and qs.fits(q.limits, job, q.nodes.kind[job], q.gpus[job])
@@ -216,17 +217,20 @@ def plan(q: qs.Queue, terms: qs.Terms, now: float, last: int) -> None:
 
 
 @kernel(allocates=False, internal=True)
-def last_that_may(q: qs.Queue, terms: qs.Terms) -> int:
-    """The place of the last job that a plan may start, by limits and free nodes; -1: there is none."""
+def find_last(q: qs.Queue, terms: qs.Terms) -> None:
+    """Note the place of the last job of each pool that a plan may start, by limits and free nodes."""
+    s = q.nodes
+    for pool in range(len(s.last)):
+        s.last[pool] = -1
     for at in range(min(q.meta[qs.WAITING], terms.tested) - 1, -1, -1):
         job = choose(q, q.waiting[at])
         if (
-            q.first_start[job] < 0.0
-            and npl.may_start(q.nodes, job)
-            and qs.fits(q.limits, job, q.nodes.kind[job], q.gpus[job])
+            s.last[s.pool[s.kind[job]]] < 0
+            and q.first_start[job] < 0.0
+            and npl.may_start(s, job)
+            and qs.fits(q.limits, job, s.kind[job], q.gpus[job])
         ):
-            return at
-    return -1
+            s.last[s.pool[s.kind[job]]] = at
 
 
 @kernel(allocates=False, internal=True)
