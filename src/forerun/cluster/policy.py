@@ -243,6 +243,13 @@ class View:
         return self.float_columns[0, : self.count]
 
     @property
+    def waited_s(self) -> F64:
+        """Seconds for which a job that has not started could have done so before it came; see `JobLabels`."""
+        if self.labels is None:
+            return np.zeros(self.count)
+        return np.where(self.changed_s <= self.submit_s, self.labels.waited_s[self.job], 0.0)
+
+    @property
     def deadline_s(self) -> F64:
         """The job's deadline; infinite: none."""
         return self.float_columns[1, : self.count]

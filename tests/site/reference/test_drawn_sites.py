@@ -22,7 +22,7 @@ from .export import write
 from .read_back import read_back
 from .scheduler import ROOT, Attempt, Job, Node, Partition, Priorities, World, run
 from .seen import seen
-from .sites import Limits, Site, draw
+from .sites import DAY_S, Limits, Site, draw
 
 SMALL = (150, 8)
 
@@ -251,6 +251,23 @@ def test_answers_on_drawn_sites_are_the_truth(seed: int) -> None:
 
 
 # -- what if -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", [0, 5][: cases(2)])
+def test_a_log_that_begins_in_the_middle_goes_on_as_the_whole(seed: int, tmp_path: Path) -> None:
+    """Of a log of jobs that ended from the third day on: who waits then, and who comes later, starts when they did.
+
+    Use before that day is not in the files, so no weight is on it.
+    """
+    site = draw(seed, 300, 8)
+    world = replace(site.world, priorities=replace(site.world.priorities, fairshare=0))
+    site = replace(site, world=world, from_s=3 * DAY_S)
+    truth = site.attempts()
+    write(site, truth, tmp_path)
+    row = compared(site, truth, ask(site, tmp_path))
+    assert row.scored > 100
+    assert row.same_cycle > 0.98
+    assert max(map(abs, row.off.values())) < 0.001
 
 
 def test_changes_of_a_world_have_the_effect_that_they_must() -> None:

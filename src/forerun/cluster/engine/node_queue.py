@@ -132,7 +132,7 @@ class NodeQueueRules(QueueRules):
             require_places(jobs, entries.reach, placement, lambda row: _has_place(queue, terms, row))
         self.terms, self.shares, record.names_gpus = terms, None, not self.counted
         work_s = work_on_request_s(setting)
-        queue.ranks.since[:] = jobs.submit_s
+        queue.ranks.since[:] = jobs.submit_s - (0 if jobs.labels is None else jobs.labels.waited_s)
         if isinstance(order, PriorityOrder):
             queue.ranks.fixed[:] = -keys_of(order, jobs, work_s)
         elif isinstance(order, ShortestRequest):

@@ -62,9 +62,11 @@ class JobLabels(Columns):
     ----------
     account, partition, qos : names; empty: not recorded.
     eligible_after_s : seconds from the submission until the job could start by itself.
+    waited_s : seconds for which it could have started before it comes, as where a log begins in the middle of things.
     nice, site_factor : what is subtracted from and added to its priority.
     nodes : how many nodes it takes; 0: not recorded.
     gpu_type : of the GPUs that it asks for; empty: any.
+    only_on : numbers of the nodes that it may use, where these are fewer than those of its partitions; empty: all.
     exclusive : whether it takes its nodes whole.
     array : its array, as `4%2`, if so many of its tasks may run at once; empty: any number.
     cpus, memory_bytes : that it asks for on all its nodes together; 0: not recorded.
@@ -80,10 +82,12 @@ class JobLabels(Columns):
     partition: tuple[str, ...]
     qos: tuple[str, ...]
     eligible_after_s: I64
+    waited_s: I64
     nice: F64
     site_factor: F64
     nodes: I64
     gpu_type: tuple[str, ...]
+    only_on: tuple[tuple[int, ...], ...]
     exclusive: BOOL
     array: tuple[str, ...]
     cpus: I64
@@ -103,10 +107,12 @@ class JobLabels(Columns):
         partition: Sequence[str] = (),
         qos: Sequence[str] = (),
         eligible_after_s: npt.ArrayLike = 0,
+        waited_s: npt.ArrayLike = 0,
         nice: npt.ArrayLike = 0,
         site_factor: npt.ArrayLike = 0,
         nodes: npt.ArrayLike = 0,
         gpu_type: Sequence[str] = (),
+        only_on: Sequence[tuple[int, ...]] = (),
         exclusive: npt.ArrayLike = False,
         array: Sequence[str] = (),
         cpus: npt.ArrayLike = 0,
@@ -128,10 +134,12 @@ class JobLabels(Columns):
             tuple(partition or none),
             tuple(qos or none),
             column(eligible_after_s, np.int64),
+            column(waited_s, np.int64),
             column(nice, np.float64),
             column(site_factor, np.float64),
             column(nodes, np.int64),
             tuple(gpu_type or none),
+            tuple(only_on or ((),) * count),
             column(exclusive, np.bool_),
             tuple(array or none),
             column(cpus, np.int64),

@@ -202,8 +202,9 @@ def _with_use(world: _World) -> _World:
         overlaps(world.table, world.cluster, {})
     if not machines.is_slurm:
         return world
-    over = overlaps(world.table, world.cluster, _slurm_nodes(machines, "")[1])
-    table, began = begun(world.table, world.cluster)
+    node_gpus = _slurm_nodes(machines, "")[1]
+    over = overlaps(world.table, world.cluster, node_gpus)
+    table, began = begun(world.table, world.cluster, list(node_gpus))
     return replace(world, table=table).noting("use", (*over, *began))
 
 

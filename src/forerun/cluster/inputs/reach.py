@@ -113,9 +113,9 @@ def reach_of(jobs: Jobs, cluster: Cluster) -> Reach:
     labels = jobs.labels or JobLabels.of(len(jobs))
     size = cluster.node_gpus()
     types = np.array([name.lower() for name in cluster.node_types()])
-    numbers: dict[tuple[str, str], int] = {}
+    numbers: dict[tuple[str, str, tuple[int, ...]], int] = {}
     lines: dict[str, int] = {}
-    asked = list(zip(labels.partition, labels.gpu_type, strict=True))
+    asked = list(zip(labels.partition, labels.gpu_type, labels.only_on, strict=True))
     kind = np.array([numbers.setdefault(one, len(numbers)) for one in asked], np.int64)
     line = np.array([lines.setdefault(name, len(lines)) for name in labels.partition], np.int64)
     nodes = np.ones((max(len(numbers), 1), len(size)), np.bool_)
@@ -125,10 +125,12 @@ def reach_of(jobs: Jobs, cluster: Cluster) -> Reach:
             of_lines[number] = False
             for name in names:
                 of_lines[number, list(cluster.partitions[name])] = True
-    for (partition, gpu_type), number in numbers.items():
+    for (partition, gpu_type, only_on), number in numbers.items():
         nodes[number] = of_lines[lines[partition]]
         if gpu_type:
             nodes[number] &= (types == gpu_type.lower()) | (types == "")
+        if only_on:
+            nodes[number] &= np.isin(np.arange(len(size)), only_on)
     said = np.minimum(labels.nodes, jobs.gpus)
     shapes, of = np.unique(np.stack([kind, jobs.gpus], axis=1), axis=0, return_inverse=True)
     fewest = np.array([_fewest(size[nodes[at]], gpus) for at, gpus in shapes.tolist()], np.int64)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -15,7 +16,7 @@ from forerun.cluster.inputs.arrays import BOOL, F64, I64, Cluster, JobLabels
 from forerun.cluster.inputs.files import JobTable
 from forerun.cluster.inputs.reach import reach_of
 from forerun.cluster.inputs.slurm_conf import node_names
-from forerun.cluster.summary.past import ALIKE_S, Recorded, complete
+from forerun.cluster.summary.past import ALIKE_S, Past, Recorded, complete
 from forerun.cluster.summary.spans import Spans
 from forerun.core.errors import TraceError
 
@@ -164,11 +165,14 @@ def failed_with(table: JobTable, failures: Mapping[float, tuple[int, ...]], name
     return found
 
 
-def begun(table: JobTable, cluster: Cluster) -> tuple[JobTable, tuple[str, ...]]:
-    """The log, of which jobs that had started when all is known that runs come when they started; and a note.
+def begun(table: JobTable, cluster: Cluster, names: Sequence[str]) -> tuple[JobTable, tuple[str, ...]]:
+    """The log as one that begins when all is known that runs, and a note.
 
-    So the machine is then in use as it was. All is known in a log of jobs that ended from the first end on; in others that
+    Jobs that had started by then come when they did, for the nodes that they had; those that waited come then. So the
+    machine and the queue are as they were. All is known in a log of jobs that ended from the first end on; in others that
     begin in the middle of things, once the GPUs that are in use explain who waits.
+
+    names : of the nodes.
     """
     recorded = table.recorded
     if recorded is None or not len(table):
@@ -188,15 +192,37 @@ def begun(table: JobTable, cluster: Cluster) -> tuple[JobTable, tuple[str, ...]]
     came_s = np.where(ran, np.ceil(np.maximum(past.start_s, submit_s)), submit_s).astype(np.int64)
     after = tuple("" if begun else name for name, begun in zip(labels.after, ran.tolist(), strict=True))
     eligible_after_s = np.where(ran, 0, labels.eligible_after_s)
-    jobs = replace(
-        jobs, submit_s=came_s, labels=replace(labels, eligible_after_s=eligible_after_s, after=after)
+    # who waits then has seen machines that were fuller than the log has them
+    waited_s = np.where(ran, 0, np.maximum(math.ceil(from_s) - came_s - eligible_after_s, 0))
+    only_on, nodes = _had(past, ran, names), labels.nodes.copy()
+    widths = np.array([len(one) for one in only_on], np.int64)
+    nodes[widths > 0] = widths[widths > 0]
+    labels = replace(
+        labels,
+        eligible_after_s=eligible_after_s + waited_s,
+        waited_s=waited_s,
+        after=after,
+        only_on=only_on,
+        nodes=nodes,
     )
+    jobs = replace(jobs, submit_s=came_s, labels=labels)
     note = (
         f"the log begins in the middle of things: what ran before {stamp(from_s, table)} is not all in it; jobs that had "
-        "started come when they did, and are not scored"
+        "started come when they did, those that waited come then, and neither are scored"
     )
     recorded = replace(recorded, from_s=max(recorded.from_s, from_s) if whole.selection != "end" else from_s)
     return replace(table, jobs=jobs, recorded=recorded), (note,)
+
+
+def _had(past: Past, rows: BOOL, names: Sequence[str]) -> tuple[tuple[int, ...], ...]:
+    """The nodes that some jobs had, by number; none of others, or where they are not all known. names: of the nodes."""
+    number, none = {name.partition(":")[0]: at for at, name in enumerate(names)}, ((),) * len(rows)
+    if past.node_list is None or len(number) < len(
+        names
+    ):  # a node of two types is two, and which it was is not known
+        return none
+    had = {text: tuple(_numbers(text, number)) for text in set(past.node_list)}
+    return tuple(had[text] if row else () for text, row in zip(past.node_list, rows.tolist(), strict=True))
 
 
 def _explained_s(table: JobTable, recorded: Recorded, cluster: Cluster, until_s: float) -> float:

@@ -473,7 +473,8 @@ def _settled_arrays(
 ) -> tuple[NDArray[np.int64], dict[str, Any]]:
     """Tasks of an array by their numbers, as Slurm starts them, whatever the order of the log.
 
-    Slurm writes when it first looks at an array as the instant at which it is eligible: that is its submission.
+    Slurm writes when it first looks at an array as the instant at which it is eligible: that is its submission. Where only
+    so many tasks run at once, it writes when others let a task go on: such tasks are eligible together.
     """
     places: dict[str, list[int]] = {}
     task: list[int] = []
@@ -485,7 +486,10 @@ def _settled_arrays(
     submit_s, eligible_s, order = columns["submit_s"], columns["eligible_s"], np.arange(len(lines))
     soon = (np.array(task) >= 0) & (np.abs(eligible_s - submit_s) <= _FIRST_LOOK_S)
     columns["eligible_s"] = np.where(soon, submit_s, eligible_s)
-    for mine in places.values():
+    limited = {name.partition("%")[0] for name in columns.get("array", ()) if name}
+    for array, mine in places.items():
+        if array in limited:
+            columns["eligible_s"][mine] = np.nanmin(columns["eligible_s"][mine])
         order[mine] = sorted(mine, key=lambda at: task[at])
     return _taken(lines, columns, order)
 

@@ -43,6 +43,10 @@ _BEGINNING: Final = 0.01
 _THIN: Final = 3.0
 #: a machine that is so busy when its first job ends was so before the log began
 _BUSY: Final = 0.5
+#: runs that say how long jobs run
+_FEW: Final = 30
+#: a chance below this power of ten is none
+_CHANCE: Final = -3.0
 #: jobs that end so soon before the end of the log that others of their length are missing in it
 _LATE: Final = 0.95
 
@@ -116,9 +120,11 @@ def complete(
 def _inferred_selection(spans: Spans, submit_s: F64) -> tuple[Selection, str]:
     """Which jobs the log has, and why.
 
-    A log by submission begins all at once; others begin with the few early submissions of jobs that waited or ran long. At
-    the first end in a log by end the machine is busy; in one by start it is still filling.
+    A log by submission begins all at once; others begin with the few early submissions of jobs that waited or ran long. In
+    one by end, what ended soon is missing, and at the first end the machine is busy; in one by start it is still filling.
     """
+    if why := _all_go_on(spans):
+        return "end", why
     jobs = len(submit_s)
     count = min(max(20, int(_BEGINNING * jobs)), jobs - 1)
     span_s = float(submit_s[-1] - submit_s[0])
@@ -134,6 +140,26 @@ def _inferred_selection(spans: Spans, submit_s: F64) -> tuple[Selection, str]:
     middle = float(np.median(busy))
     why = f"the first {count} come {thin:.0f} times slower than others, and {before} nodes are in use at the first end"
     return ("end" if before >= _BUSY * middle else "start"), f"{why} (middle of all: {middle:.0f})"
+
+
+def _all_go_on(spans: Spans) -> str:
+    """Why jobs that began before the first end cannot be all that began before it; empty: they can.
+
+    The chance that none of so many jobs ends by then is that of running longer, for jobs that run as long as later ones.
+    """
+    started = np.isfinite(spans.from_s)
+    ran = started & np.isfinite(spans.to_s)
+    if ran.sum() < _FEW:
+        return ""
+    first_s = float(spans.to_s[ran].min())
+    before = started & (spans.from_s < first_s)
+    later = ran & (spans.from_s >= first_s)
+    run_s = np.sort((spans.to_s - spans.from_s)[later if later.sum() >= _FEW else ran])
+    longer = len(run_s) - np.searchsorted(run_s, first_s - spans.from_s[before], "right")
+    exponent = float(np.log10((longer + 1) / (len(run_s) + 1)).sum())
+    if exponent > _CHANCE:
+        return ""
+    return f"{int(before.sum())} jobs run at the first end, and the chance that none ends before is 1e{exponent:.0f}"
 
 
 @dataclass(frozen=True, slots=True)

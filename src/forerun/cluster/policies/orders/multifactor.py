@@ -361,7 +361,7 @@ class MultifactorRanking:
         most_partition = max([1, *(each.priority for each in order.partitions.values())])
         most_qos = max([1, *order.qos.values()])
         return Factors(
-            age=np.minimum(view.unchanged_s / order.max_age_s, 1.0),  # since it came
+            age=np.minimum((view.unchanged_s + view.waited_s) / order.max_age_s, 1.0),  # since it came
             fairshare=fair[self.owner[jobs]],
             job_size=order.size(order.share_of_cpus(share, cpus), nodes, view.requested_s),
             partition=partition / most_partition,

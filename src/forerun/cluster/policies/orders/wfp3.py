@@ -20,6 +20,6 @@ class Wfp3(Order, tag="wfp3", frozen=True, kw_only=True):
 
     def keys(self, view: View) -> F64:
         """The utility, with the sign turned."""
-        waits = (view.now_s - view.submit_s) / view.requested_s
+        waits = (view.now_s - view.submit_s + view.waited_s) / view.requested_s
         keys: F64 = -(waits * waits * waits * view.gpus)
         return keys
