@@ -168,12 +168,6 @@ class ClusterDomain(Domain[Scenario, "Inputs", "Outcome"]):
 
         return plan_figures(plan)
 
-    def measured_figures(self, measured: Mapping[str, Any]) -> tuple[Figure, ...]:
-        """The figures of a training program that was profiled."""
-        from forerun.cluster.figures import measured_figures
-
-        return measured_figures(measured)
-
     @property
     def bounder(self) -> ClusterBounder:
         """What proves how good any scheduler can be at most."""

@@ -20,7 +20,7 @@ from forerun.core.result.plan import PLAN_FORMAT
 from forerun.core.result.reading import check_figures, record
 from forerun.core.scenario.spec import AnyScenario, Spec, field_types
 from forerun.core.scenarios import MEASUREMENT_FORMAT, from_data
-from forerun.core.slices import documents
+from forerun.core.slices import documents, figures
 
 
 class Document(ABC):
@@ -224,8 +224,10 @@ class MeasurementDocument(Document):
             raise StoreError.at(where, f"is no measurement: {type(error).__name__}: {error}") from error
 
     def figures(self, content: Mapping[str, Any]) -> tuple[Figure, ...]:
-        """The figures of a measurement, which its domain makes."""
-        return get_domain(str(content["domain"])).measured_figures(content)
+        """The figures of a measurement, which its domain makes, or who measures for it."""
+        name = str(content["domain"])
+        others = [importlib.import_module(module).measured_figures(content) for module in figures(name)]
+        return (*get_domain(name).measured_figures(content), *(one for made in others for one in made))
 
     def check(self, content: Mapping[str, Any], name: str, scenario: AnyScenario | None = None) -> str:
         """Compare predictions with what was measured."""

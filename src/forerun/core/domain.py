@@ -455,7 +455,7 @@ def find_domain(name: str) -> Domain[Any, Any, Any] | None:
 
 @functools.cache
 def announced_figures(name: str) -> tuple[Callable[[Any], Figure | None], ...]:
-    """Functions of a run of a domain that other packages announce, each of which gives a figure, or None.
+    """Functions of a run of a domain that other distributions announce, each of which gives a figure, or None.
 
     They stand under `forerun.NAME.figures`, and are drawn after the domain's own. Raises UsageError for one that cannot be
     loaded, or is no function.

@@ -27,6 +27,7 @@ class Slice:
     domain : module whose `DOMAIN` is the domain with the package's name (default: the package has none).
     verbs : package whose modules are commands, each a click command `command` (default: none).
     measures : by the name of a subcommand of `forerun measure`, the module whose `command` it is.
+    figures : by domain, the module that draws more of its runs (`figures`) and measurements (`measured_figures`).
     members : by the group of a registry, the packages or modules with classes of its kind.
     documents : by format, and what it is of where that has figures of its own, the module whose `DOCUMENT` reads such files.
     reference_logs : by domain, the module whose observer `Logs` writes a run as a published simulator would.
@@ -35,6 +36,7 @@ class Slice:
     domain: str = ""
     verbs: str = ""
     measures: Mapping[str, str] = field(default_factory=dict)
+    figures: Mapping[str, str] = field(default_factory=dict)
     members: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     documents: Mapping[str, str] = field(default_factory=dict)
     reference_logs: Mapping[str, str] = field(default_factory=dict)
@@ -80,6 +82,11 @@ def reference_logs() -> Mapping[str, str]:
 def measures() -> Mapping[str, str]:
     """The module of each subcommand of `forerun measure`, by name."""
     return dict(sorted((key, module) for one in slices().values() for key, module in one.measures.items()))
+
+
+def figures(domain: str) -> tuple[str, ...]:
+    """The modules of slices that draw more of what a domain has."""
+    return tuple(one.figures[domain] for one in slices().values() if domain in one.figures)
 
 
 @functools.cache

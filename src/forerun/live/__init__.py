@@ -7,4 +7,8 @@ the commands out on nodes and reports what it observes; a training program repor
 
 from forerun.core.slices import Slice
 
-SLICE = Slice(verbs="forerun.live.verbs", measures={"cluster": "forerun.live.measure"})
+SLICE = Slice(
+    verbs="forerun.live.verbs",
+    measures={"cluster": "forerun.live.measure"},
+    figures={"cluster": "forerun.live.figures"},
+)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from importlib import import_module
 from typing import Any, Final, TypeAlias
 
 import yaml
 
+from forerun.core import slices
 from forerun.core.domain import announced_figures, find_domain
 from forerun.core.errors import StoreError, UnknownName
 from forerun.core.report.images import stems
@@ -49,7 +51,10 @@ def figures_of(run: Run) -> tuple[Figure, ...]:
         return ()
     others = announced_figures(run.domain)
     try:
-        return (*domain.figures(run), *filter(None, (make(run) for make in others)))
+        beside = [
+            figure for module in slices.figures(run.domain) for figure in import_module(module).figures(run)
+        ]
+        return (*domain.figures(run), *beside, *filter(None, (make(run) for make in others)))
     except (UnknownName, *DAMAGE) as error:
         if not isinstance(run, SavedRun) and not isinstance(error, (KeyError, UnknownName)):
             raise  # of a result in memory: a fault of the domain
