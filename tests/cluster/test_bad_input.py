@@ -195,7 +195,7 @@ def test_a_newcomers_log_is_compared_in_one_command(
     ranked = capsys.readouterr().out
     assert "mean completion time in s" in ranked and "why: " in ranked and "exact" in ranked
     assert re.search(
-        r"note \((ef-accessctrl, edf|edf, ef-accessctrl)\): no throughput is known: .* invented", ranked
+        r"note \((elasticflow, edf|edf, elasticflow)\): no throughput is known: .* invented", ranked
     )
     assert "note (srtf): 50 of 50 jobs have no model: they run rigid" in ranked, (
         "who is compared by what is said"

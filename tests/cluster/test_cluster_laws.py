@@ -11,12 +11,12 @@ import pytest
 
 from forerun.cluster import testing as contract
 from forerun.cluster.engine.kernels import allocator as ak
-from forerun.cluster.engine.kernels import plan_state as mk
 from forerun.cluster.engine.record import Record
 from forerun.cluster.engine.run import run_rules
 from forerun.cluster.inputs.arrays import Cluster
 from forerun.cluster.policy import Schedule, schedulers
 from forerun.cluster.testing import Scene, Witness, drawn_world
+from forerun.replication.elasticflow.kernels import plan_state as mk
 from forerun.replication.elasticflow.known_bugs import SWITCHES, touching
 
 from ..conftest import cases

@@ -15,7 +15,6 @@ from forerun.cluster.engine.record import Record
 from forerun.cluster.engine.run import run_rules
 from forerun.cluster.inputs.costs import PRESETS, CostTable, cost_table, plain, read_costs
 from forerun.cluster.inputs.setting import Setting
-from forerun.cluster.policies.elasticflow import ElasticFlow
 from forerun.cluster.policy import Allocation, Allocator, View, schedulers
 from forerun.cluster.summary.ledgers import ledger_of
 from forerun.cluster.summary.waits import stretches_of, waits_of
@@ -23,6 +22,7 @@ from forerun.cluster.testing import drawn_world
 from forerun.core.cli.main import run as forerun
 from forerun.core.errors import ScenarioError
 from forerun.replication.elasticflow.known_bugs import SWITCHES
+from forerun.replication.elasticflow.schedules.plan_ahead import PublishedElasticFlow
 from forerun.replication.elasticflow.schedules.themis import Themis
 from forerun.replication.elasticflow.schedules.tiresias import Tiresias
 
@@ -241,13 +241,13 @@ def worked_out_end_s(record: Record, row: int) -> float:
 
 def test_corrected_elasticflow_pays_what_the_table_says_and_no_more() -> None:
     """Ends worked out from the allocations alone, to the second; overhead in seconds by the table."""
-    from .test_admitted_in_time import drawn_world as another
+    from ..replication.test_admitted_in_time import drawn_world as another
 
     rng = np.random.default_rng(7)
     seen = paid = 0
     for _ in range(60):
         made = another(rng)
-        record = play(ElasticFlow(), table(made, {"m": OWN["a"], "n": OWN["b"]}))
+        record = play(PublishedElasticFlow(), table(made, {"m": OWN["a"], "n": OWN["b"]}))
         waits = waits_of(record, stretches_of(record))
         due = charged(record)
         for row in np.flatnonzero(record.end_s >= 0).tolist():

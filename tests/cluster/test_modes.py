@@ -15,7 +15,7 @@ from forerun.cluster.policy import played_in, schedulers
 from forerun.core.errors import ScenarioError
 
 FEW = ["trace.generate.jobs=60"]
-PUBLISHED = ("chronus", "dlas-gpu", "edf", "edf-accessctrl", "ef", "gandiva", "themis")
+PUBLISHED = ("chronus", "dlas-gpu", "edf", "edf-accessctrl", "ef", "ef-accessctrl", "gandiva", "themis")
 
 
 def demo(*given: str) -> Any:
@@ -29,17 +29,9 @@ def test_modes_of_published_schedules_come_from_another_package() -> None:
     assert all(home.startswith("forerun.replication.") for home in homes.values())
 
 
-@pytest.mark.parametrize("policy", ["ef-accessctrl", "pollux", "srtf"])
-@pytest.mark.parametrize("more", [(), ("machines.nodes[0].gpus=6",), ("slowdown={most: 1.5, share: 0.3}",)])
-def test_what_needs_no_published_schedule_is_the_same_run_in_the_default_mode(
-    policy: str, more: tuple[str, ...]
-) -> None:
-    """Among them ElasticFlow, whose promises are those of the published one with all known bugs corrected."""
-    if more and policy != "ef-accessctrl":
-        more = ()
-    runs = [
-        forerun.simulate(demo(f"policy={policy}", f"mode={mode}", *more)) for mode in ("default", "corrected")
-    ]
+@pytest.mark.parametrize("policy", ["elasticflow", "pollux", "srtf"])
+def test_what_needs_no_published_schedule_is_the_same_run_in_the_default_mode(policy: str) -> None:
+    runs = [forerun.simulate(demo(f"policy={policy}", f"mode={mode}")) for mode in ("default", "corrected")]
     assert runs[0].summary == runs[1].summary and runs[0].why == runs[1].why
     for name, table in runs[0].tables.items():
         for column in table.schema.columns:

@@ -11,16 +11,12 @@ import pytest
 
 from forerun.cluster.engine.allocator import PLACEMENTS, AllocatorRules, Terms
 from forerun.cluster.engine.kernels import allocator as ak
-from forerun.cluster.engine.kernels import plan_state as mk
-from forerun.cluster.engine.plan_ahead import PlanAheadRules
-from forerun.cluster.engine.promises import PromisingRules
 from forerun.cluster.engine.record import Record
 from forerun.cluster.engine.rules import AnyObservingRules, Progress
 from forerun.cluster.engine.run import run_rules
 from forerun.cluster.inputs.arrays import F64, I64
 from forerun.cluster.inputs.costs import cost_table, plain
 from forerun.cluster.inputs.setting import Setting
-from forerun.cluster.policies.elasticflow import ElasticFlow
 from forerun.cluster.policies.gavel_maxmin import GavelMaxMin
 from forerun.cluster.policies.las import Las
 from forerun.cluster.policies.priority import EdfRigid, Fifo, FifoBackfill, Sjf, Srtf
@@ -29,20 +25,24 @@ from forerun.core.errors import ScenarioError
 from forerun.core.registry import member_name
 from forerun.live.online import Decision, Online
 from forerun.replication.chronus.schedule import Chronus, ChronusRules
+from forerun.replication.elasticflow.kernels import plan_state as mk
+from forerun.replication.elasticflow.planning.plan_ahead import PlanAheadRules
+from forerun.replication.elasticflow.planning.promises import PromisingRules
 from forerun.replication.elasticflow.schedules.gandiva import Gandiva, GandivaRules
 from forerun.replication.elasticflow.schedules.plan_ahead import (
     AdmittingEdf,
     EarliestDeadlineFirst,
     ElasticScaling,
+    PublishedElasticFlow,
 )
 from forerun.replication.elasticflow.schedules.themis import Themis, ThemisSlots
 from forerun.replication.elasticflow.schedules.tiresias import Tiresias, TiresiasRules
 from forerun.replication.pollux.schedule import Pollux
 
 from ..cluster.conftest import engine_for, rules_of
-from ..cluster.test_admitted_in_time import drawn_world
-from ..cluster.test_irregular_clusters import hostile_world
 from ..conftest import cases
+from ..replication.test_admitted_in_time import drawn_world
+from ..replication.test_irregular_clusters import hostile_world
 
 #: random settings in a run of the suite; FORERUN_CASES asks for more
 WORLDS = cases(2)
@@ -261,7 +261,7 @@ def observed(policy: Policy, made: Setting, slow: F64) -> VirtualJobs:
     return jobs
 
 
-ELASTIC = [ElasticFlow(), EarliestDeadlineFirst(), AdmittingEdf()]
+ELASTIC = [PublishedElasticFlow(), EarliestDeadlineFirst(), AdmittingEdf()]
 RIGID = [Tiresias(), Gandiva(), Chronus(), Themis(), Las(), Fifo(), FifoBackfill(), Sjf(), Srtf(), EdfRigid()]
 
 
@@ -496,13 +496,19 @@ def test_what_cannot_be_had_live_is_said() -> None:
     )
     for policy, setting, terms, is_open, said in (
         (
-            ElasticFlow(),
+            PublishedElasticFlow(),
             replace(costly, corrected=made.corrected - {"cost_table"}),
             Terms(),
             False,
             "cost_table",
         ),
-        (ElasticFlow(), replace(made, corrected=made.corrected - {"overrun"}), Terms(), False, "overrun"),
+        (
+            PublishedElasticFlow(),
+            replace(made, corrected=made.corrected - {"overrun"}),
+            Terms(),
+            False,
+            "overrun",
+        ),
         (Las(), made, Terms(quota=np.array([1, 0])), True, "quota"),
     ):
         with pytest.raises(ScenarioError, match=said):
@@ -518,5 +524,5 @@ def test_instants_that_come_late_are_made_up_for() -> None:
             jobs = VirtualJobs(online, np.ones(len(made.jobs)), late_s=700.0)
             jobs.play()
             mine = online.record.admitted == 1
-            assert mine.any() or isinstance(policy, ElasticFlow | AdmittingEdf)
+            assert mine.any() or isinstance(policy, PublishedElasticFlow | AdmittingEdf)
             assert (online.record.end_s[mine] >= 0).all(), f"{member_of(policy)}, world {number}"

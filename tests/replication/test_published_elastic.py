@@ -9,13 +9,13 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from forerun.cluster.engine.kernels.planner import Grid, Ladder, Task, plan
 from forerun.cluster.inputs.setting import Setting
-from forerun.cluster.policies.elasticflow import ElasticFlow
+from forerun.replication.elasticflow.kernels.planner import Grid, Ladder, Task, plan
 from forerun.replication.elasticflow.schedules.plan_ahead import (
     AdmittingEdf,
     EarliestDeadlineFirst,
     ElasticScaling,
+    PublishedElasticFlow,
 )
 
 from ..cluster.conftest import (
@@ -31,7 +31,7 @@ from .reference_elastic import Job, Reference, tidy
 
 RECIPES = {
     "ef": ElasticScaling(),
-    "ef-accessctrl": ElasticFlow(),
+    "ef-accessctrl": PublishedElasticFlow(),
     "edf": EarliestDeadlineFirst(),
     "edf-accessctrl": AdmittingEdf(),
 }
@@ -73,7 +73,7 @@ def test_admission_one_by_one(trace, cluster, slot_s, gpu_type, first, accepted)
     for switches, expected in zip(
         ((), ("admission",), ("admission", "late_incumbent")), accepted, strict=True
     ):
-        played = play(ElasticFlow(), replace(scene, corrected=frozenset(switches)))
+        played = play(PublishedElasticFlow(), replace(scene, corrected=frozenset(switches)))
         assert played.accepted == expected, switches
 
 

@@ -376,7 +376,7 @@ class View:
             return self.on_types(np.asarray(order), self.gpus, skip=skip)
         out = np.empty(self.count, np.int64)
         ak.take_plain(order, self.gpus, self.total, skip, out)
-        return self._seated(out, self.gpu_type, np.asarray(order), skip=skip)
+        return self.seated(out, self.gpu_type, np.asarray(order), skip=skip)
 
     def on_types(self, order: I64, gpus: I64, *, skip: bool = True) -> Allocation:
         """Give jobs GPUs in an order while they last, each job's of one type: its own while enough is free, else the
@@ -413,7 +413,7 @@ class View:
             types,
             refused,
         )
-        return self._seated(out, types, order, skip=skip)
+        return self.seated(out, types, order, skip=skip)
 
     def take_fastest(self, order: I64) -> Allocation:
         """Give jobs, in an order, the GPUs on which each is fastest of those that are left, within quotas and limits.
@@ -473,7 +473,7 @@ class View:
                         break
         return Allocation(gpus, types, seats=seats)
 
-    def _seated(self, gpus: I64, types: I64, order: I64, *, skip: bool) -> Allocation:
+    def seated(self, gpus: I64, types: I64, order: I64, *, skip: bool) -> Allocation:
         """GPUs that were given in an order by their number, in the same order by their places.
 
         Where nodes are tracked, running jobs sit where they are, and give way, the last in the order first, to one before
@@ -583,7 +583,7 @@ class View:
             out[at], types[at] = need, chosen
             free[chosen] -= need
             tally.add(job, chosen, need)
-        return self._seated(out, types, order, skip=skip)
+        return self.seated(out, types, order, skip=skip)
 
     def types_for(self, at: int, gpus: int) -> list[int]:
         """The GPU types on which a job runs on so many GPUs: its own if it runs, then the fastest first.

@@ -505,8 +505,8 @@ class Scenario(Spec, frozen=True, kw_only=True):
         """What not every policy knows. replans: whether it plans jobs again that are slower than it thought."""
         name, requests = member_name(type(self.policy)), "requested_s" in self.policy.needs
         slower = (
-            f"{name} ends jobs when their plans say so; slower jobs are simulated under ef-accessctrl in mode: corrected, "
-            "which plans them again"
+            f"{name} ends jobs when their throughput says so; slower jobs are simulated under ef-accessctrl in mode: "
+            "corrected, which plans them again"
         )
         by_requests = (
             f"is for policies that plan by requested times ({', '.join(BACKFILLING)}); {name} does not"

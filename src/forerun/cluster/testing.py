@@ -22,8 +22,6 @@ import numpy as np
 from forerun.cluster.engine import Engine, engines
 from forerun.cluster.engine.allocator import AllocatorRules, Terms
 from forerun.cluster.engine.kernels import allocator as ak
-from forerun.cluster.engine.kernels import plan_state as mk
-from forerun.cluster.engine.plan_ahead import PlanAheadRules
 from forerun.cluster.engine.record import Record
 from forerun.cluster.engine.rules import AnyRules
 from forerun.cluster.engine.run import run_rules
@@ -166,8 +164,8 @@ class Witness:
         self._before_s = now_s
         if isinstance(self.rules, AllocatorRules):
             self._compare_state(self.rules.state, now_s)
-        if isinstance(self.rules, PlanAheadRules):
-            self._compare_sets(self.rules.places, now_s)
+        for what in self.rules.faults():
+            self._require(False, now_s, what)
 
     def close(self) -> None:
         """The run is over."""
@@ -268,19 +266,6 @@ class Witness:
         there = int(np.count_nonzero(np.isin(states, (ak.WAITING, ak.HOLDING, ak.DONE))))
         self._require(there == arrived, now_s, f"{arrived} jobs arrived, {there} wait, run or have ended")
 
-    def _compare_sets(self, m: mk.Places, now_s: float) -> None:
-        """The published machine: sets of nodes are disjoint, and no set holds more than it has."""
-        per_node = self.scene.setting.cluster.gpus_per_node
-        nodes: list[int] = []
-        for which in np.unique(m.node_set[m.node_set >= 0]).tolist():
-            first, cap = int(m.sets[mk.FIRST_NODE, which]), int(m.sets[mk.CAP, which])
-            used = int(m.sets[mk.USED, which])
-            self._require(0 <= used <= cap, now_s, f"{used} of {cap} GPUs of a set are used")
-            mates = m.set_jobs[which, : m.sets[mk.JOBS_IN, which]]
-            self._require(m.j[mk.GPUS, mates].sum() == used, now_s, "a set's jobs hold other GPUs")
-            nodes += m.set_nodes[first : first + cap // per_node].tolist()
-        self._require(len(nodes) == len(set(nodes)), now_s, "a node is in two sets")
-
     def _accounts(self) -> None:
         """Everybody ends, is refused, or the run says why not; nobody starts early; work was done in full."""
         record, jobs = self.record, self.scene.setting.jobs
@@ -295,7 +280,7 @@ class Witness:
         stretches = stretches_of(record)
         to_s = np.minimum(stretches.to_s, np.where(ended, end_s, np.inf)[stretches.row])
         held_s = np.maximum(to_s - stretches.from_s, 0.0)
-        if isinstance(self.rules, PlanAheadRules):
+        if self.rules.scales_in_slots:
             self._work_within_a_slot(stretches, held_s)
         elif self.rules.is_rigid and not self.rules.credits_others:
             # a rigid job holds its GPUs for its duration; a slot less where ends are seen a slot early

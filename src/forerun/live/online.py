@@ -16,13 +16,13 @@ from forerun.cluster.engine import Engine
 from forerun.cluster.engine.allocator import AllocatorRules, Terms
 from forerun.cluster.engine.record import Record
 from forerun.cluster.engine.rules import AnyObservingRules, ObservingRules, Progress, whole_s
-from forerun.cluster.engine.seats import Seats
 from forerun.cluster.inputs.arrays import BOOL, F64, NEVER_S, Jobs
 from forerun.cluster.inputs.setting import Setting
 from forerun.cluster.policy import Allocator, Policy
 from forerun.core.errors import ScenarioError
 from forerun.core.registry import member_name
 from forerun.core.rng import stream
+from forerun.live.seats import Seats
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +91,7 @@ class Online:
         if is_open:
             self.rules.open_up()
         self.work: F64 = self.rules.work()[: self.jobs]
-        self.seats = self.rules.seats or Seats(setting.cluster.node_gpus(), together=False)
+        self.seats = Seats(setting.cluster.node_gpus())
         self._admitted = np.full(len(self.record.admitted), -1, np.int8)
         self._cancelled: dict[int, float] = {}
         self._ended: set[int] = set()

@@ -257,9 +257,9 @@ def test_a_change_is_compared_with_the_run_that_has_what_is_given() -> None:
 def test_promises_are_one_row_and_their_switches_are_each_alone(mode: str) -> None:
     """Seven switches end ElasticFlow's promises with them; none of their rows shows what the end of promises does."""
     from forerun.core.catalog import demo
-    from forerun.replication.elasticflow.engine import NEEDED
+    from forerun.replication.elasticflow.schedules.plan_ahead import NEEDED
 
-    asked = [f"mode={mode}", f"trace.generate.jobs={cases(35, 50)}"]
+    asked = ["policy=ef-accessctrl", f"mode={mode}", f"trace.generate.jobs={cases(35, 50)}"]
     path = demo("cluster").scenario
     found = forerun.explain(forerun.simulate(forerun.load(path, asked))).effects
     effects = {effect.change.path.removeprefix("compat."): effect for effect in found}
@@ -283,7 +283,9 @@ def test_a_switch_that_would_begin_promises_shows_its_own_effect() -> None:
     from forerun.core.catalog import demo
 
     changes = get_domain("cluster").explainer.changes
-    scenario = forerun.load(demo("cluster").scenario).with_(compat={"late_test": "compat"})
+    scenario = forerun.load(demo("cluster").scenario, ["policy=ef-accessctrl"]).with_(
+        compat={"late_test": "compat"}
+    )
     named = {change.path: change for change in changes(scenario, None)}  # type: ignore[arg-type]
     assert named["compat.late_test"].value == "corrected"
     assert named["compat.late_test"].given == (("compat.promises_kept", "compat"),)
@@ -298,7 +300,12 @@ def test_the_slot_is_shown_to_move_what_is_admitted_up_and_down(
     from forerun.core.catalog import demo
 
     jobs, nodes = (120, 2) if cases(0, 1) else (40, 1)
-    settings = [f"trace.generate.jobs={jobs}", f"machines.nodes[0].count={nodes}", "slot_s=120"]
+    settings = [
+        f"trace.generate.jobs={jobs}",
+        f"machines.nodes[0].count={nodes}",
+        "slot_s=120",
+        "policy=ef-accessctrl",
+    ]
     path = demo("cluster").scenario
     result = forerun.simulate(forerun.load(path, settings))
     assert any("with slot_s at 120; other slots" in note for note in result.notes)

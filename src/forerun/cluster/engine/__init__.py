@@ -2,8 +2,7 @@
 
 rules: the protocol of what plays in a run, in a simulation or over real jobs. run, record: a run, and what it leaves.
 allocator: policies that decide through a view. priority, node_queue: whole runs. queue_arrays, queue_view: the compiled
-queue before its first arrival, and on a view. plan_ahead, promises: ElasticFlow, which plans the future of every job.
-kernels: compiled loops. modes: the engines.
+queue before its first arrival, and on a view. kernels: compiled loops. modes: the engines.
 """
 
 from __future__ import annotations
@@ -58,9 +57,9 @@ class Engine(ABC):
         terms, seed : for policies that decide through a view.
         """
 
-    @abstractmethod
     def replans(self, policy: Policy) -> bool:
-        """Whether a policy plans by the work that is left, not by its first plan: jobs may be slower than planned."""
+        """Whether rules of its own plan by the work that is left: jobs may be slower than planned (default: none do)."""
+        return False
 
     def against_live(self, policy: Policy, rules: AnyObservingRules, setting: Setting) -> Sequence[Problem]:
         """Why the rules of a policy cannot decide over real jobs in this mode (default: they can)."""

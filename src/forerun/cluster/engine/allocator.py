@@ -112,7 +112,7 @@ class AllocatorRules(ObservingRules[float]):
         if (policy.places or confined or setting.failures) and terms.placement == "anywhere":
             terms = self.terms = replace(terms, placement="first-fit")
         self.placement = PLACEMENTS.index(terms.placement)
-        self.state = build_state(setting, profiles, self.types, terms)
+        self.state = build_state(setting, profiles, self.types, terms, policy)
         count = len(setting.jobs)
         self.view = policy.sees(setting.cluster.gpus, self.state.rate, self.state.type_size, count)
         self.view.quota, self.view.limits = terms.quota, setting.limits
@@ -747,9 +747,15 @@ class AllocatorRules(ObservingRules[float]):
         )
 
 
-def require_room(jobs: Jobs, most: int, there: str) -> None:
-    """Raise ScenarioError if a job asks for more than `most` GPUs. there: how many there are, in words."""
-    too_large = np.flatnonzero(jobs.gpus > most)
+def require_room(jobs: Jobs, most: int, there: str, need: I64 | None = None) -> None:
+    """Raise ScenarioError if a job needs more than `most` GPUs.
+
+    Parameters
+    ----------
+    there : how many there are, in words.
+    need : GPUs that jobs cannot do without (default: those that they ask for).
+    """
+    too_large = np.flatnonzero((jobs.gpus if need is None else need) > most)
     if len(too_large):
         row = int(too_large[0])
         more = f" (and {len(too_large) - 1} more)" if len(too_large) > 1 else ""
@@ -776,11 +782,15 @@ def _type_names(setting: Setting) -> tuple[str, ...]:
 
 
 def build_state(
-    setting: Setting, profiles: tuple[ThroughputTable, ...], types: tuple[str, ...], terms: Terms
+    setting: Setting,
+    profiles: tuple[ThroughputTable, ...],
+    types: tuple[str, ...],
+    terms: Terms,
+    policy: Allocator,
 ) -> ak.AllocatorState:
     """The packed state at the start of a run. Work is in seconds at the requested count.
 
-    Raises ScenarioError if a job asks for more GPUs than the cluster has of one type, or a GPU type has no profile.
+    Raises ScenarioError if a job needs more GPUs than the cluster has of one type, or a GPU type has no profile.
 
     Parameters
     ----------
@@ -788,6 +798,7 @@ def build_state(
     profiles : throughput by GPU type; none: jobs run rigid.
     types : the GPU types, in the order in which they are numbered.
     terms : placement and costs.
+    policy : it says whether jobs need what they ask for, or may have fewer GPUs.
     """
     jobs = setting.jobs
     count, total = len(jobs), setting.cluster.gpus
@@ -796,8 +807,12 @@ def build_state(
     type_size = np.bincount(node_type, node_gpus, len(types)).astype(np.int64)
     most = int(type_size.max())
     of_one = f", at most {most} of one type" if len(types) > 1 else ""
-    require_room(jobs, most, f"the cluster has {total}{of_one}")
     rate, scale, work = _speeds(setting, profiles, types)
+    need, scales = jobs.gpus.copy(), (scale > 0) & (not policy.keeps_requests)
+    need[scales] = np.argmax((rate > 0).any(axis=0), axis=1)[
+        jobs.kind[scales]
+    ]  # the fewest on which they run
+    require_room(jobs, most, f"the cluster has {total}{of_one}", need)
     f = np.zeros((ak.FLOATS, count))
     i = np.zeros((ak.INTS, count), np.int64)
     f[ak.SUBMIT] = np.where(jobs.submit_s < NEVER_S, jobs.submit_s, np.inf)

@@ -18,7 +18,6 @@ from typing import Any, Final, Generic, Self, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from forerun.cluster.engine.seats import Seats
 from forerun.cluster.inputs.arrays import BOOL, F64, I64
 from forerun.cluster.inputs.setting import Setting
 
@@ -88,12 +87,14 @@ class Rules(ABC, Generic[InstantT]):
     is_rigid : whether jobs have their GPUs for their durations.
     early_s : how much before its end a job may be noticed to have ended.
     credits_others : whether time that has passed counts as work of jobs that have GPUs now, not of those that had them.
+    scales_in_slots : whether jobs work at the throughput of their GPUs, which change slot by slot.
     """
 
     order: tuple[Step, ...] = ()
     is_rigid: bool = False
     early_s: float = 0.0
     credits_others: bool = False
+    scales_in_slots: bool = False
 
     @abstractmethod
     def next_moment(self) -> InstantT | None:
@@ -137,6 +138,10 @@ class Rules(ABC, Generic[InstantT]):
     def close(self) -> None:
         """The run is over; called once, also where it ends in an error."""
 
+    def faults(self) -> Sequence[str]:
+        """What does not fit together in the rules' own account of GPUs; tests ask after every instant."""
+        return ()
+
     @functools.cached_property
     def steps(self) -> list[Callable[[InstantT], None]]:
         """The methods of the steps of an instant, in their order."""
@@ -157,12 +162,10 @@ class ObservingRules(Rules[InstantT]):
 
     Attributes
     ----------
-    seats : which GPUs jobs have, of rules that place jobs on GPUs themselves and leave them there (default: none).
     seen : what was observed by the present instant; None in a simulation.
     is_open : whether more jobs may always come, so that nothing rests on which are known to.
     """
 
-    seats: Seats | None = None
     seen: Progress | None = None
     is_open: bool = False
 
@@ -197,15 +200,13 @@ class ObservingRules(Rules[InstantT]):
         return ()
 
     def slots(self, gpus: Mapping[int, int]) -> Mapping[int, tuple[int, ...]] | None:
-        """The GPUs of each job that has some, by the rules' own placement; None if they have none.
+        """The GPUs of each job that has some, by the rules' own placement (default None: they have none).
 
         Parameters
         ----------
         gpus : how many, by row.
         """
-        if self.seats is None:
-            return None
-        return {row: tuple(self.seats.of[row].tolist()) for row in gpus}
+        return None
 
     @abstractmethod
     def expected_s(self) -> InstantT | None:

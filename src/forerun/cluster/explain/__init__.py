@@ -27,7 +27,7 @@ WANTED: Final = 0.95
 FINE_SLOTS: Final = (10, 1)
 SLOTS: Final = (240, 60, *FINE_SLOTS)
 #: the other policies that are tried: elastic or rigid, by deadline, by length, by arrival
-OTHERS: Final = ("ef-accessctrl", "edf-accessctrl", "edf-rigid", "srtf", "las", "fifo")
+OTHERS: Final = ("elasticflow", "edf-accessctrl", "edf-rigid", "srtf", "las", "fifo")
 
 
 class ClusterExplainer(Explainer[Scenario]):
@@ -108,7 +108,7 @@ class ClusterExplainer(Explainer[Scenario]):
         """Quotas, limits, places, slower jobs, slots and the costs of changes, as far as the scenario has them."""
         plans = isinstance(
             scenario.policy, Schedule
-        )  # by rules of its own, which know no quotas, limits and places
+        )  # rules of its own, which know no quotas, limits and places
         given = {
             "quota": (scenario.quota is not None and not plans, None, "without quotas"),
             "limits": (bool(scenario.limits) and not plans, None, "without limits"),

@@ -30,7 +30,7 @@ LEAST_ADDED: Final = 8
 #: at most so many slots later a refused job is due
 MOST_SLOTS: Final = 1 << 14
 #: policies that read deadlines
-BY_DEADLINE: Final = ("ef-accessctrl", "edf-accessctrl", "edf-rigid")
+BY_DEADLINE: Final = ("elasticflow", "edf-accessctrl", "edf-rigid")
 
 #: a run that a search asked for: its tables, or why there is none
 Answer: TypeAlias = Mapping[str, Table] | str

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
 from forerun.cluster.inputs.arrays import BOOL, F64, I64
 from forerun.cluster.policy import Allocation, OracleAllocator, OracleView, Scheduler
+
+if TYPE_CHECKING:
+    from forerun.cluster.engine.kernels.deadline_plan import Shown
 
 #: seconds by which sums of work may be off
 _SLIP_S = 1e-6
@@ -62,9 +65,8 @@ def _against(view: OracleView, order: I64, new: int) -> str:
     """Why a newcomer is refused; empty: it is admitted. order: positions of those admitted, by deadline."""
     deadline_s = view.deadline_s
     order = order[np.isfinite(deadline_s[order])]
-    alone_s = planned_ends(view, np.array([new]))[new] - deadline_s[new]
-    if alone_s > _SLIP_S:
-        return f"own speed: alone at its best count it would end {alone_s:.0f} s after its deadline"
+    if why := too_slow(view, new):
+        return why
     if _undisturbed(view, order, new):
         return ""
     behind = int(np.searchsorted(deadline_s[order], deadline_s[new], side="right"))
@@ -76,6 +78,14 @@ def _against(view: OracleView, order: I64, new: int) -> str:
     if len(late):
         late = late[planned_ends(view, order)[late] <= deadline_s[late] + _SLIP_S]
     return f"it would make job {view.ids[int(view.job[late[0]])]} late" if len(late) else ""
+
+
+def too_slow(view: OracleView, new: int) -> str:
+    """Why a job is refused that cannot meet its deadline even alone; empty: it can."""
+    late_s = planned_ends(view, np.array([new]))[new] - view.deadline_s[new]
+    if late_s <= _SLIP_S:
+        return ""
+    return f"own speed: alone at its best count it would end {late_s:.0f} s after its deadline"
 
 
 def _undisturbed(view: OracleView, order: I64, new: int) -> bool:
@@ -90,18 +100,30 @@ def _undisturbed(view: OracleView, order: I64, new: int) -> bool:
     return bool(rigid and (held > 0).all() and held.sum() + view.gpus[new] <= view.total)
 
 
+def pools_of(view: OracleView) -> I64:
+    """GPUs of each type, then, where they are not lent, of each user's quota."""
+    capped = view.quota is not None and not view.quota[-1]
+    return (
+        np.append(view.type_total, view.quota[:-1]) if capped and view.quota is not None else view.type_total
+    )
+
+
+def shown_of(view: OracleView) -> Shown:
+    """What plans for the jobs of a view rest on."""
+    from forerun.cluster.engine.kernels.deadline_plan import Shown
+
+    reach = np.ones((view.count, len(view.type_total)), np.int64)
+    if len(view.type_total) > 1:
+        for at in range(view.count):
+            reach[at] = np.isin(np.arange(len(view.type_total)), list(view.types_in_reach(at)))
+    levels = np.flatnonzero((view.rate > 0).any(axis=(0, 1)))
+    return Shown(view.now_s, view.float_columns, view.int_columns, view.rate, levels, reach, view.costs)
+
+
 def planned_ends(view: OracleView, order: I64) -> F64:
     """When jobs end that are served in an order, by position; infinite for the others."""
     from forerun.cluster.engine.kernels.deadline_plan import plan_ends
 
     ends = np.full(view.count, np.inf)
-    capped = view.quota is not None and not view.quota[-1]
-    free = (
-        np.append(view.type_total, view.quota[:-1]) if capped and view.quota is not None else view.type_total
-    )
-    levels = np.flatnonzero((view.rate > 0).any(axis=(0, 1)))
-    plan_ends(
-        view.now_s, order, view.float_columns, view.int_columns, view.rate, levels, free, len(view.type_total), view.costs,
-        ends,
-    )  # fmt: skip
+    plan_ends(shown_of(view), order, pools_of(view), len(view.type_total), ends)
     return ends

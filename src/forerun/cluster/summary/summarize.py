@@ -224,7 +224,7 @@ def _next_steps(scenario: Scenario, record: Record) -> tuple[str, ...]:
     """A comparison of policies that can run these jobs, and nodes if they were left out."""
     profile, cluster = record.setting.profile, record.setting.cluster
     elastic = cluster.is_uniform and (profile is None or bool((record.setting.jobs.kind >= 0).all()))
-    chosen: tuple[str, ...] = ("ef-accessctrl", "edf", "srtf") if elastic else ("fifo", "srtf", "las")
+    chosen: tuple[str, ...] = ("elasticflow", "edf", "srtf") if elastic else ("fifo", "srtf", "las")
     if "requested_s" in scenario.policy.needs:
         own = member_name(type(scenario.policy))
         chosen = tuple(name for name in BACKFILLING if name != own)

@@ -30,7 +30,7 @@ def restart_costs_s(setting: Setting, corrected: Corrections) -> dict[bool, list
     The simulator's formula; or, where that is corrected and the scenario has a table, the table's (nothing is rebuilt then,
     and first starts cost something else: `first_costs_s`).
     """
-    from forerun.cluster.engine.kernels.common import overhead_s  # here: it is compiled code
+    from forerun.replication.elasticflow.kernels.restarts import overhead_s  # here: it is compiled code
 
     jobs = setting.jobs
     if uses_table(setting, corrected):

@@ -10,12 +10,12 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from forerun.cluster.engine.modes.default import Default
-from forerun.cluster.policies.elasticflow import ElasticFlow
 from forerun.core.domain import Change
 from forerun.core.errors import Problem, known_names
 from forerun.core.registry import member_name
 from forerun.replication.elasticflow.known_bugs import SWITCHES, Corrections, touching
 from forerun.replication.elasticflow.schedule import PublishedSchedule
+from forerun.replication.elasticflow.schedules.plan_ahead import NEEDED, PublishedElasticFlow
 
 if TYPE_CHECKING:
     from forerun.cluster.engine.allocator import Terms
@@ -26,32 +26,6 @@ if TYPE_CHECKING:
 
 COMPAT: Final = "compat"
 CORRECTED: Final = "corrected"
-
-
-#: the switches that must all be corrected for ElasticFlow's plans to be promises
-NEEDED: Final = frozenset(
-    {
-        "promises_kept",
-        "admission",
-        "late_incumbent",
-        "admission_overhead",
-        "late_test",
-        "grid_anchor",
-        "overhead_when_unchanged",
-        "rank_cache",
-    }
-)
-
-
-def elasticflow(setting: Setting, record: Record, corrected: Corrections) -> AnyRules:
-    """ElasticFlow with admission control at work: where every known bug that touches promises is fixed, plans are such."""
-    if corrected.switches >= NEEDED:
-        from forerun.replication.elasticflow.planning.promises import SwitchedPromises
-
-        return SwitchedPromises(setting, record, corrected)
-    from forerun.replication.elasticflow.planning.elastic import AdmittingRules
-
-    return AdmittingRules(setting, record, corrected)
 
 
 class _Published(Default):
@@ -79,13 +53,11 @@ class _Published(Default):
         corrected = Corrections(self.corrected)
         if isinstance(policy, PublishedSchedule):
             return policy.played(setting, record, corrected)
-        if isinstance(policy, ElasticFlow):
-            return elasticflow(setting, record, corrected)
         return super().rules(policy, setting, record, terms, seed)
 
     def replans(self, policy: Policy) -> bool:
         """ElasticFlow does where its plans are promises, and `overrun` is corrected."""
-        return isinstance(policy, ElasticFlow) and self.corrected >= NEEDED | {"overrun"}
+        return isinstance(policy, PublishedElasticFlow) and self.corrected >= NEEDED | {"overrun"}
 
     def against_live(self, policy: Policy, rules: AnyObservingRules, setting: Setting) -> Sequence[Problem]:
         """Known bugs that misstate work or costs, of which real jobs know nothing."""

@@ -1,11 +1,10 @@
-"""The default mode: policies that decide through a view, promised ElasticFlow, and schedules that play in every mode."""
+"""The default mode: policies that decide through a view, and schedules that play in every mode."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from forerun.cluster.engine import Engine
-from forerun.cluster.policies.elasticflow import ElasticFlow
 from forerun.core.registry import member_name
 
 if TYPE_CHECKING:
@@ -38,7 +37,3 @@ class Default(Engine):
         from forerun.cluster.engine.run import rules_for  # here: it brings compiled code
 
         return rules_for(policy, setting, record, terms, seed)
-
-    def replans(self, policy: Policy) -> bool:
-        """ElasticFlow does."""
-        return isinstance(policy, ElasticFlow)

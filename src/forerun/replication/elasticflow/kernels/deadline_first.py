@@ -8,7 +8,10 @@ from __future__ import annotations
 import numpy as np
 
 from forerun.cluster.engine.kernels.arrays import I64
-from forerun.cluster.engine.kernels.plan_state import (
+from forerun.core.kernels.jit import kernel
+from forerun.replication.elasticflow.kernels.elastic import hold
+from forerun.replication.elasticflow.kernels.events import register, set_end, start
+from forerun.replication.elasticflow.kernels.plan_state import (
     DEADLINE,
     END,
     HOLDING,
@@ -19,7 +22,7 @@ from forerun.cluster.engine.kernels.plan_state import (
     TOP,
     PlanState,
 )
-from forerun.cluster.engine.kernels.planner import (
+from forerun.replication.elasticflow.kernels.planner import (
     Grid,
     Ladder,
     Task,
@@ -30,9 +33,6 @@ from forerun.cluster.engine.kernels.planner import (
     tidy,
     whole_up,
 )
-from forerun.core.kernels.jit import kernel
-from forerun.replication.elasticflow.kernels.elastic import hold
-from forerun.replication.elasticflow.kernels.events import register, set_end, start
 
 
 @kernel

@@ -10,18 +10,10 @@ from typing import NamedTuple
 import numpy as np
 
 from forerun.cluster.engine.kernels.arrays import BOOL, I64
-from forerun.cluster.engine.kernels.elastic import (
-    NO_LEVEL,
-    begin_boost,
-    changed_spans,
-    commit,
-    drop_fallen,
-    empty_profile,
-    spare_gpus,
-    window_before,
-)
 from forerun.cluster.engine.kernels.order import rank_descending
-from forerun.cluster.engine.kernels.plan_state import (
+from forerun.core.kernels.jit import kernel
+from forerun.replication.elasticflow.kernels.events import add_wake, register, set_end, start
+from forerun.replication.elasticflow.kernels.plan_state import (
     ARRIVED,
     DEADLINE,
     END,
@@ -45,7 +37,7 @@ from forerun.cluster.engine.kernels.plan_state import (
     WAKES,
     PlanState,
 )
-from forerun.cluster.engine.kernels.planner import (
+from forerun.replication.elasticflow.kernels.planner import (
     Grid,
     Ladder,
     Task,
@@ -56,8 +48,16 @@ from forerun.cluster.engine.kernels.planner import (
     plan,
     whole_up,
 )
-from forerun.core.kernels.jit import kernel
-from forerun.replication.elasticflow.kernels.events import add_wake, register, set_end, start
+from forerun.replication.elasticflow.kernels.scaling import (
+    NO_LEVEL,
+    begin_boost,
+    changed_spans,
+    commit,
+    drop_fallen,
+    empty_profile,
+    spare_gpus,
+    window_before,
+)
 
 
 @kernel

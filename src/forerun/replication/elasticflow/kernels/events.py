@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from forerun.cluster.engine.kernels.arrays import F64, I64
-from forerun.cluster.engine.kernels.common import overhead_s
-from forerun.cluster.engine.kernels.plan_state import (
+from forerun.core.kernels.jit import kernel
+from forerun.replication.elasticflow.kernels.plan_state import (
     ACCEPTED,
     ARRIVED,
     CAP,
@@ -42,8 +42,8 @@ from forerun.cluster.engine.kernels.plan_state import (
     PlanState,
     remove,
 )
-from forerun.cluster.engine.kernels.planner import key_before, whole_up
-from forerun.core.kernels.jit import kernel
+from forerun.replication.elasticflow.kernels.planner import key_before, whole_up
+from forerun.replication.elasticflow.kernels.restarts import overhead_s
 
 
 @kernel

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from forerun.cluster.engine.kernels import plan_state as mk
-from forerun.cluster.engine.plan_ahead import sort_by
 from forerun.cluster.engine.record import Record
 from forerun.cluster.engine.rules import Column, longer
 from forerun.cluster.inputs.arrays import BOOL, I64, ThroughputTable
 from forerun.cluster.inputs.setting import Setting
 from forerun.replication.elasticflow.kernels import deadline_first as dk
 from forerun.replication.elasticflow.kernels import events as ev
+from forerun.replication.elasticflow.kernels import plan_state as mk
 from forerun.replication.elasticflow.known_bugs import Corrections
+from forerun.replication.elasticflow.planning.plan_ahead import sort_by
 from forerun.replication.elasticflow.planning.published import PublishedRules
 
 

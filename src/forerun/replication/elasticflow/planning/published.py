@@ -12,9 +12,6 @@ from typing import Final
 
 import numpy as np
 
-from forerun.cluster.engine.kernels import plan_state as mk
-from forerun.cluster.engine.kernels.common import overhead_s
-from forerun.cluster.engine.plan_ahead import PlanAheadRules
 from forerun.cluster.engine.record import Record
 from forerun.cluster.engine.rules import Column, Progress, longer
 from forerun.cluster.inputs.arrays import BOOL, F64, I64, ThroughputTable
@@ -22,7 +19,10 @@ from forerun.cluster.inputs.costs import CostTable
 from forerun.cluster.inputs.setting import Setting
 from forerun.core.errors import PolicyError
 from forerun.replication.elasticflow.kernels import events as ev
+from forerun.replication.elasticflow.kernels import plan_state as mk
+from forerun.replication.elasticflow.kernels.restarts import overhead_s
 from forerun.replication.elasticflow.known_bugs import Corrections
+from forerun.replication.elasticflow.planning.plan_ahead import PlanAheadRules
 from forerun.replication.elasticflow.standstill import Standstill
 
 #: largest useful GPU counts that the published ElasticFlow code fixes by hand, by GPU type, model and batch

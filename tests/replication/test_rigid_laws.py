@@ -21,7 +21,7 @@ from forerun.replication.elasticflow.schedules.themis import Themis
 from forerun.replication.elasticflow.schedules.tiresias import Tiresias
 from forerun.replication.pollux.schedule import Pollux
 
-from .conftest import Switched, play
+from ..cluster.conftest import Switched, play
 
 RIGID = (Tiresias(), Gandiva(), Themis(), Chronus(), Chronus(solver="highs"))
 ALL = (*RIGID, Pollux())

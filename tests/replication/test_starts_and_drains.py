@@ -9,30 +9,30 @@ import pytest
 
 from forerun.cluster.engine.allocator import AllocatorRules, Terms
 from forerun.cluster.engine.kernels import allocator as ak
-from forerun.cluster.engine.promises import PromisingRules
 from forerun.cluster.engine.record import Record
 from forerun.cluster.engine.run import run_rules
 from forerun.cluster.inputs.arrays import F64, Jobs
 from forerun.cluster.inputs.costs import CostTable, cost_table, plain
 from forerun.cluster.inputs.setting import Setting
-from forerun.cluster.policies.elasticflow import ElasticFlow
 from forerun.cluster.policies.gavel_maxmin import GavelMaxMin
 from forerun.cluster.policies.las import Las
 from forerun.cluster.policies.priority import Fifo, Srtf
 from forerun.cluster.policy import Policy
 from forerun.cluster.testing import Scene
 from forerun.core.registry import member_name
+from forerun.replication.elasticflow.planning.promises import PromisingRules
 from forerun.replication.elasticflow.schedules.gandiva import Gandiva
 from forerun.replication.elasticflow.schedules.plan_ahead import (
     AdmittingEdf,
     EarliestDeadlineFirst,
     ElasticScaling,
+    PublishedElasticFlow,
 )
 from forerun.replication.elasticflow.schedules.themis import Themis
 from forerun.replication.elasticflow.schedules.tiresias import Tiresias
 
+from ..cluster.conftest import lawful, play, rules_of
 from ..conftest import cases
-from .conftest import lawful, play, rules_of
 from .test_admitted_in_time import drawn_world
 from .test_irregular_clusters import hostile_world
 from .test_rigid_laws import PROFILE
@@ -40,7 +40,7 @@ from .test_rigid_laws import PROFILE
 #: random settings in a run of the suite; FORERUN_CASES asks for more
 WORLDS = cases(12, 1500)
 
-ELASTIC = [ElasticFlow(), ElasticScaling(), EarliestDeadlineFirst(), AdmittingEdf()]
+ELASTIC = [PublishedElasticFlow(), ElasticScaling(), EarliestDeadlineFirst(), AdmittingEdf()]
 OTHERS = [Tiresias(), Gandiva(), Themis(), Las(), Fifo(), Srtf(), GavelMaxMin()]
 
 
@@ -101,7 +101,7 @@ def test_promises_hold_starts_and_drains() -> None:
         seconds = rng.uniform(0.0, float(rng.choice([5.0, 60.0, 600.0])), len(names)).tolist()
         costs = cost_table({"*": dict(zip(names, seconds, strict=True))}, made.jobs, plain(0, 0, 0), "here")
         made = replace(made, costs=costs, placement_kept=bool(number % 3))
-        record, _ = lawful(ElasticFlow(), Scene(number, made, Terms()))
+        record, _ = lawful(PublishedElasticFlow(), Scene(number, made, Terms()))
         mine = record.admitted == 1
         assert (record.end_s[mine] >= 0).all(), f"setting {number}"
         late = np.flatnonzero(mine & (record.end_s > made.jobs.deadline_s))
@@ -124,14 +124,14 @@ def test_plans_without_them_break_promises(what: str, monkeypatch: pytest.Monkey
     late = 0
     for number in range(cases(20)):
         made = drawn_world(np.random.default_rng(number))
-        record = play(ElasticFlow(), replace(made, costs=table(made.jobs, **{what: 300.0})))
+        record = play(PublishedElasticFlow(), replace(made, costs=table(made.jobs, **{what: 300.0})))
         late += int(((record.admitted == 1) & (record.end_s > made.jobs.deadline_s)).sum())
         if late > 1:
             return
     raise AssertionError("nobody was late")
 
 
-@pytest.mark.parametrize("policy", [ElasticFlow(), Srtf(), GavelMaxMin(round_s=240)], ids=member_of)
+@pytest.mark.parametrize("policy", [PublishedElasticFlow(), Srtf(), GavelMaxMin(round_s=240)], ids=member_of)
 def test_who_gets_gpus_waits_for_those_who_give_some_up(policy: Policy) -> None:
     """Where only drains take time: at each instant, exactly those who get GPUs while others, still at work, give some up."""
     waited = 0

@@ -8,18 +8,18 @@ import pytest
 
 import forerun
 from forerun.cluster.engine.allocator import Terms
-from forerun.cluster.engine.kernels import plan_state as mk
 from forerun.cluster.inputs.arrays import NO_DEADLINE_S, Cluster, Jobs, ThroughputTable
 from forerun.cluster.inputs.costs import cost_table, plain
 from forerun.cluster.inputs.setting import Setting
-from forerun.cluster.policies.elasticflow import ElasticFlow
 from forerun.cluster.policy import schedulers
 from forerun.cluster.testing import Scene
 from forerun.core.errors import PolicyError
+from forerun.replication.elasticflow.kernels import plan_state as mk
 from forerun.replication.elasticflow.known_bugs import SWITCHES
+from forerun.replication.elasticflow.schedules.plan_ahead import PublishedElasticFlow
 
+from ..cluster.conftest import Switched, lawful, play, setting
 from ..conftest import cases
-from .conftest import Switched, lawful, play, setting
 
 ALL = frozenset(SWITCHES)
 #: random settings in a run of the suite; FORERUN_CASES asks for more
@@ -88,7 +88,7 @@ def test_no_admitted_job_is_late_and_no_run_fails() -> None:
     admitted = refused = spread = 0
     for number in range(WORLDS):
         made = hostile_world(number)
-        record, _ = lawful(ElasticFlow(), Scene(number, made, Terms()))
+        record, _ = lawful(PublishedElasticFlow(), Scene(number, made, Terms()))
         mine = record.admitted == 1
         assert (record.end_s[mine] >= 0).all(), f"setting {number}"
         late = np.flatnonzero(mine & (record.end_s > made.jobs.deadline_s))
@@ -140,7 +140,7 @@ def test_restarts_that_leave_no_time_for_work_end_the_run(
 @pytest.mark.parametrize(("node_gpus", "admitted"), [(6, 170), (5, 167)])
 def test_the_testbed_trace_on_nodes_that_cannot_be_halved(node_gpus: int, admitted: int) -> None:
     made = setting("195job.csv", (1, 16, node_gpus), 240, corrected=ALL)
-    record = play(ElasticFlow(), made)
+    record = play(PublishedElasticFlow(), made)
     mine = (record.admitted == 1) & made.jobs.has_deadline
     assert int(mine.sum()) == admitted
     assert (record.end_s[mine] >= 0).all() and (record.end_s[mine] <= made.jobs.deadline_s[mine]).all()
@@ -172,6 +172,7 @@ def test_what_spreading_took_is_in_the_result() -> None:
         domain: cluster
         trace: {{published: {{jobs: 30, mean_gap_s: 200}}}}
         machines: {{nodes: [{{count: 4, gpus: {gpus}}}]}}
+        policy: ef-accessctrl
         profile:
           - analytic: balanced
             kinds: [[resnet50, 64], [resnet50, 128], [resnet50, 256], [vgg16, 64], [vgg16, 128], [vgg16, 256],

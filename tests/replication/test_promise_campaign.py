@@ -12,16 +12,16 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from forerun.cluster.engine.plan_ahead import PlanAheadRules
-from forerun.cluster.engine.promises import PromisingRules
 from forerun.cluster.inputs.arrays import F64, I64, Cluster, Jobs, ThroughputTable
 from forerun.cluster.inputs.costs import CostTable, cost_table, plain
 from forerun.cluster.inputs.setting import Setting
-from forerun.cluster.policies.elasticflow import ElasticFlow
 from forerun.core.errors import PolicyError
+from forerun.replication.elasticflow.planning.plan_ahead import PlanAheadRules
+from forerun.replication.elasticflow.planning.promises import PromisingRules
+from forerun.replication.elasticflow.schedules.plan_ahead import PublishedElasticFlow
 
+from ..cluster.conftest import Switched, play
 from ..conftest import cases
-from .conftest import Switched, play
 from .test_irregular_clusters import ALL
 
 WORLDS = cases(16)
@@ -124,7 +124,7 @@ class Count:
         """Run a setting under corrected ElasticFlow."""
         jobs = made.jobs
         try:
-            record = play(ElasticFlow(), made)
+            record = play(PublishedElasticFlow(), made)
         except PolicyError:
             self.failed += 1
             return

@@ -8,15 +8,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from forerun.cluster.engine.promises import PromisingRules
 from forerun.cluster.inputs.arrays import NO_DEADLINE_S, Cluster, Jobs
 from forerun.cluster.inputs.costs import cost_table, plain
 from forerun.cluster.inputs.setting import Setting
-from forerun.cluster.policies.elasticflow import ElasticFlow
 from forerun.replication.elasticflow.known_bugs import SWITCHES
+from forerun.replication.elasticflow.planning.promises import PromisingRules
+from forerun.replication.elasticflow.schedules.plan_ahead import PublishedElasticFlow
 
+from ..cluster.conftest import Switched, play, setting
 from ..conftest import cases, shared_path
-from .conftest import Switched, play, setting
 from .test_rigid_laws import PROFILE, RATE
 
 ALL = frozenset(SWITCHES)
@@ -50,7 +50,7 @@ def test_no_admitted_job_is_late_in_random_settings():
     admitted = refused = 0
     for number in range(WORLDS):
         made = drawn_world(rng)
-        record = play(ElasticFlow(), made)
+        record = play(PublishedElasticFlow(), made)
         mine = record.admitted == 1
         assert (record.end_s[mine] >= 0).all(), f"setting {number}"
         late = np.flatnonzero(mine & (record.end_s > made.jobs.deadline_s))
@@ -68,8 +68,8 @@ def test_a_trace_cut_off_does_not_change_what_came_before():
         cut = int(rng.integers(1, len(made.jobs)))
         until_s = -(-int(made.jobs.submit_s[cut]) // made.slot_s) * made.slot_s
         whole, part = (
-            play(ElasticFlow(), made),
-            play(ElasticFlow(), replace(made, jobs=made.jobs.take(range(cut)))),
+            play(PublishedElasticFlow(), made),
+            play(PublishedElasticFlow(), replace(made, jobs=made.jobs.take(range(cut)))),
         )
         seen = [
             [
@@ -105,7 +105,7 @@ def test_promises_are_kept_where_fresh_plans_fail(monkeypatch):
         made = drawn_world(rng)
         dear = cost_table({"*": {"1->2": 50.0, "2->1": 40.0}}, made.jobs, plain(0, 0, 0), "here")
         made = replace(made, costs=dear) if number % 2 else made
-        record = play(ElasticFlow(), made)
+        record = play(PublishedElasticFlow(), made)
         mine = record.admitted == 1
         assert (record.end_s[mine] >= 0).all() and (record.end_s <= made.jobs.deadline_s)[mine].all()
         admitted += int(np.count_nonzero(mine & made.jobs.has_deadline))
@@ -117,7 +117,7 @@ def test_without_promises_some_are_late():
     rng, late = np.random.default_rng(1), 0
     for _ in range(cases(30)):
         made = replace(drawn_world(rng), corrected=ALL - {"promises_kept", "admission_overhead"})
-        record = play(ElasticFlow(), made)
+        record = play(PublishedElasticFlow(), made)
         late += int(np.count_nonzero((record.admitted == 1) & (record.end_s > made.jobs.deadline_s)))
         if late > 5:
             return
@@ -133,7 +133,7 @@ def test_without_promises_some_are_late():
 def test_admitted_jobs_end_in_time_on_the_testbed_traces(scene, switches):
     """Every one, with the switch alone and with all."""
     made = setting(*scene, corrected=switches)
-    record = play(ElasticFlow(), made)
+    record = play(PublishedElasticFlow(), made)
     mine = (record.admitted == 1) & made.jobs.has_deadline
     assert mine.sum() > 100
     assert (record.end_s[mine] <= made.jobs.deadline_s[mine]).all() and (record.end_s[mine] >= 0).all()
@@ -146,6 +146,6 @@ def test_slots_of_a_second_and_no_costs_leave_what_knowing_the_future_is_worth()
     made = replace(
         made, costs=cost_table({"*": {"1->2": 0.0, "2->1": 0.0}}, made.jobs, plain(0, 0, 0), "here")
     )
-    record = play(ElasticFlow(), made)
+    record = play(PublishedElasticFlow(), made)
     met = (record.end_s >= 0) & (record.end_s <= made.jobs.deadline_s) & made.jobs.has_deadline
     assert int(proved) - 1 <= met.sum() <= int(proved) == 181

@@ -10,19 +10,19 @@ import pytest
 
 import forerun
 from forerun.cluster.engine.allocator import Terms
-from forerun.cluster.engine.promises import PromisingRules
 from forerun.cluster.engine.record import Record
 from forerun.cluster.engine.run import run_rules
 from forerun.cluster.inputs.costs import cost_table, plain
 from forerun.cluster.inputs.setting import Setting
-from forerun.cluster.policies.elasticflow import ElasticFlow
 from forerun.cluster.policy import schedulers
 from forerun.cluster.testing import Scene
 from forerun.core.errors import ScenarioError
 from forerun.core.scenario.spec import canonical_json, content_id, to_data
+from forerun.replication.elasticflow.planning.promises import PromisingRules
+from forerun.replication.elasticflow.schedules.plan_ahead import PublishedElasticFlow
 
+from ..cluster.conftest import lawful, play, rules_of, setting
 from ..conftest import cases
-from .conftest import lawful, play, setting
 from .test_admitted_in_time import ALL, drawn_world
 from .test_irregular_clusters import hostile_world
 
@@ -41,7 +41,7 @@ def test_promises_hold_what_moves_cost() -> None:
     admitted = moves = spread = 0
     for number in range(WORLDS):
         made = world(number)
-        record, _ = lawful(ElasticFlow(), Scene(number, made, Terms()))
+        record, _ = lawful(PublishedElasticFlow(), Scene(number, made, Terms()))
         mine = record.admitted == 1
         assert (record.end_s[mine] >= 0).all(), f"setting {number}"
         late = np.flatnonzero(mine & (record.end_s > made.jobs.deadline_s))
@@ -61,7 +61,7 @@ def test_moves_that_cost_nothing_in_the_plan_break_promises(monkeypatch: pytest.
         dear = cost_table(
             {"*": {"1->2": 1.0, "2->1": 1.0, "migrate": 3000.0}}, made.jobs, plain(0, 0, 0), "here"
         )
-        record = play(ElasticFlow(), replace(made, costs=dear))
+        record = play(PublishedElasticFlow(), replace(made, costs=dear))
         late += int(((record.admitted == 1) & (record.end_s > made.jobs.deadline_s)).sum())
         if late:
             return
@@ -96,7 +96,7 @@ def test_who_moves_pays_the_table() -> None:
         )
         made = replace(made, placement_kept=True, costs=dear)
         record = Record(made)
-        rules = ElasticFlow().rules(made, record)
+        rules = rules_of(PublishedElasticFlow(), made, record)
         assert isinstance(rules, PromisingRules)
         pauses: list[tuple[float, int, float]] = []
 

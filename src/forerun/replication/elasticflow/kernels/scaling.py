@@ -10,7 +10,8 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from forerun.cluster.engine.kernels.arrays import F64, I64
-from forerun.cluster.engine.kernels.plan_state import (
+from forerun.core.kernels.jit import kernel
+from forerun.replication.elasticflow.kernels.plan_state import (
     DEADLINE,
     END,
     FAR,
@@ -21,14 +22,13 @@ from forerun.cluster.engine.kernels.plan_state import (
     SLOT,
     PlanState,
 )
-from forerun.cluster.engine.kernels.planner import (
+from forerun.replication.elasticflow.kernels.planner import (
     Grid,
     Planned,
     gpu_time,
     grid_up,
     key_before,
 )
-from forerun.core.kernels.jit import kernel
 
 #: no boost: the planner chooses the share. A constant passed on as it is has a type of its own, and the callee would be
 #: compiled once more for it; hence `int(...)` where constants are handed to kernels

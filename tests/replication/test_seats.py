@@ -6,7 +6,8 @@ from itertools import combinations
 
 import numpy as np
 
-from forerun.cluster.engine.seats import Seats, fewest
+from forerun.live.seats import Seats
+from forerun.replication.elasticflow.planning.seats import SeatsTogether, fewest
 
 from ..conftest import cases
 
@@ -78,10 +79,10 @@ def test_no_more_jobs_move_than_must() -> None:
     for number in range(CLUSTERS):
         rng = np.random.default_rng([31, number])
         nodes = int(rng.integers(1, 5))
-        seats, wanted = Seats(np.full(nodes, 8), together=True), {}
+        seats, wanted = SeatsTogether(np.full(nodes, 8)), {}
         for turn in range(16):
             wanted = changed(rng, wanted, 8 * nodes, [1, 1, 2, 2, 4, 8, 16], 100 * (turn + 1))
-            before = Seats(np.full(nodes, 8), together=True)
+            before = SeatsTogether(np.full(nodes, 8))
             before.of = {row: gpus.copy() for row, gpus in seats.of.items()}
             moved = seats.settle(wanted)
             check(seats, wanted)
@@ -101,7 +102,7 @@ def test_who_may_not_move_stays_and_others_are_spread() -> None:
         rng = np.random.default_rng([32, number])
         node_gpus = rng.integers(1, 9, int(rng.integers(1, 6)))
         for together in (True, False):
-            seats, wanted = Seats(node_gpus, together=together), {}
+            seats, wanted = (SeatsTogether if together else Seats)(node_gpus), {}
             for turn in range(12):
                 stays = (
                     set(rng.permutation(list(wanted))[: len(wanted) // 2].tolist())

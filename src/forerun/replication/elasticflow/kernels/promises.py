@@ -12,18 +12,9 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from forerun.cluster.engine.kernels.arrays import F64, I64
-from forerun.cluster.engine.kernels.elastic import (
-    NO_LEVEL,
-    begin_boost,
-    changed_spans,
-    commit,
-    drop_fallen,
-    empty_profile,
-    spare_gpus,
-    window_before,
-)
 from forerun.cluster.engine.kernels.order import rank_descending
-from forerun.cluster.engine.kernels.plan_state import (
+from forerun.core.kernels.jit import kernel
+from forerun.replication.elasticflow.kernels.plan_state import (
     DEADLINE,
     FAR,
     GPUS,
@@ -36,7 +27,7 @@ from forerun.cluster.engine.kernels.plan_state import (
     TOP,
     PlanState,
 )
-from forerun.cluster.engine.kernels.planner import (
+from forerun.replication.elasticflow.kernels.planner import (
     Grid,
     Ladder,
     Planned,
@@ -47,7 +38,16 @@ from forerun.cluster.engine.kernels.planner import (
     plan_in_time,
     whole_up,
 )
-from forerun.core.kernels.jit import kernel
+from forerun.replication.elasticflow.kernels.scaling import (
+    NO_LEVEL,
+    begin_boost,
+    changed_spans,
+    commit,
+    drop_fallen,
+    empty_profile,
+    spare_gpus,
+    window_before,
+)
 
 #: how often a plan is made again because it has more changes than it holds time for
 MOST_TIMES: Final = 24

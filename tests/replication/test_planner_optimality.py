@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from forerun.cluster.engine.kernels.planner import Grid, Ladder, Task, plan
 from forerun.cluster.inputs.arrays import Cluster
-from forerun.cluster.policies.elasticflow import ElasticFlow
+from forerun.replication.elasticflow.kernels.planner import Grid, Ladder, Task, plan
+from forerun.replication.elasticflow.schedules.plan_ahead import PublishedElasticFlow
 
+from ..cluster.conftest import Switched, play
+from ..cluster.test_allocators import PROFILE, jobs
 from ..conftest import cases
-from .conftest import Switched, play
-from .test_allocators import PROFILE, jobs
 
 LEVELS = [1, 2, 4]
 TOTAL = 4
@@ -120,6 +120,7 @@ def test_a_job_alone_is_admitted_exactly_if_its_best_speed_suffices(late_s: int)
     made = jobs([0], [3000], [1], deadline=[least_s + late_s], kind=[0])
     switches = frozenset({"admission", "late_incumbent", "max_gpus_rule", "grid_anchor", "marginal_order"})
     record = play(
-        ElasticFlow(), Switched(made, Cluster.uniform(1, 1, TOTAL), PROFILE, 60, "A100", corrected=switches)
+        PublishedElasticFlow(),
+        Switched(made, Cluster.uniform(1, 1, TOTAL), PROFILE, 60, "A100", corrected=switches),
     )
     assert bool(record.admitted[0]) == (late_s >= 0)

@@ -1,6 +1,6 @@
 """Schedules that plan the future of every job: the compiled state and the steps that they share.
 
-Each adds a clock, and how it admits, plans and starts jobs; `promises` is the one of this package. What schedules differ in
+Each adds a clock, and how it admits, plans and starts jobs. What schedules differ in
 beyond that (which levels a job may use, what changes cost, where jobs go that no set of nodes fits, which groups are known)
 are small methods and attributes of `PlanAheadRules`.
 """
@@ -13,15 +13,15 @@ from typing import Final, Self
 
 import numpy as np
 
-from forerun.cluster.engine.kernels import plan_state as mk
-from forerun.cluster.engine.kernels.planner import Grid
 from forerun.cluster.engine.record import Record
 from forerun.cluster.engine.rules import Column, Progress, Step, WholeSecondRules, longer, whole_s
-from forerun.cluster.engine.seats import Seats
 from forerun.cluster.inputs.arrays import BOOL, F64, I64, NEVER_S, NO_DEADLINE_S, ThroughputTable
 from forerun.cluster.inputs.costs import CostTable
 from forerun.cluster.inputs.setting import Setting
 from forerun.core.errors import Problem, ProfileError, ScenarioError, TraceError
+from forerun.replication.elasticflow.kernels import plan_state as mk
+from forerun.replication.elasticflow.kernels.planner import Grid
+from forerun.replication.elasticflow.planning.seats import SeatsTogether
 
 
 def least_levels(profile: ThroughputTable) -> I64:
@@ -198,6 +198,8 @@ class PlanAheadRules(WholeSecondRules):
 
     order = (Step.ADVANCE, Step.FINISH, Step.ARRIVE, Step.DECIDE, Step.CHARGE)
 
+    scales_in_slots = True
+
     #: an instant on the grid of slots; below 0: the moment of planning
     anchor_s = 0
 
@@ -231,7 +233,7 @@ class PlanAheadRules(WholeSecondRules):
         self.placed_s = self.now_s
         self.table = self.charges()
         #: which GPUs jobs have, where they keep them; None: everybody is placed afresh at every event
-        self.seats = Seats(setting.cluster.node_gpus(), together=True) if setting.placement_kept else None
+        self.seats = SeatsTogether(setting.cluster.node_gpus()) if setting.placement_kept else None
         #: jobs that were moved by the present placement
         self.moved: frozenset[int] = frozenset()
         #: the cluster's size by which the formula charges for restarts
@@ -302,6 +304,19 @@ class PlanAheadRules(WholeSecondRules):
         rate = np.where(holds, m.rate[m.j[mk.KIND], m.floor_level[counts]], 0.0)
         return rate, np.where(holds, self.owed_s(), 0.0)
 
+    def faults(self) -> Sequence[str]:
+        """Sets of nodes are disjoint, and none holds more than it has."""
+        m, found, nodes = self.places, [], list[int]()
+        for which in np.unique(m.node_set[m.node_set >= 0]).tolist():
+            first, cap = int(m.sets[mk.FIRST_NODE, which]), int(m.sets[mk.CAP, which])
+            used = int(m.sets[mk.USED, which])
+            if not 0 <= used <= cap:
+                found.append(f"{used} of {cap} GPUs of a set are used")
+            if m.j[mk.GPUS, m.set_jobs[which, : m.sets[mk.JOBS_IN, which]]].sum() != used:
+                found.append("a set's jobs hold other GPUs")
+            nodes += m.set_nodes[first : first + cap // self.gpus_per_node].tolist()
+        return [*found, *(["a node is in two sets"] if len(nodes) > len(set(nodes)) else [])]
+
     @abstractmethod
     def owed_s(self) -> F64:
         """What is left of the restart of each job."""
@@ -309,6 +324,12 @@ class PlanAheadRules(WholeSecondRules):
     @abstractmethod
     def wake_at(self, time_s: int) -> None:
         """Ask for an instant, which may be postponed to the next at which anything may happen."""
+
+    def slots(self, gpus: Mapping[int, int]) -> Mapping[int, tuple[int, ...]] | None:
+        """Those that jobs keep."""
+        if self.seats is None:
+            return None
+        return {row: tuple(self.seats.of[row].tolist()) for row in gpus}
 
     def planned_end_s(self, row: int) -> float | None:
         """The end by the plan last made."""
@@ -489,7 +510,7 @@ class PlanAheadRules(WholeSecondRules):
         self.place(largest_first, now_s)
         self.learn_groups(rows)
 
-    def _keep(self, seats: Seats, rows: I64, now_s: int) -> None:
+    def _keep(self, seats: SeatsTogether, rows: I64, now_s: int) -> None:
         """Put jobs on nodes round those that keep their GPUs."""
         m, record = self.m, self.record
         held = rows[m.j[mk.GPUS, rows] > 0]
@@ -508,7 +529,7 @@ class PlanAheadRules(WholeSecondRules):
                 record.seat(now_s, row, gpus)
         record.moves += [(now_s, row, len(seats.of[row])) for row in sorted(self.moved)]
 
-    def settle(self, seats: Seats, wanted: Mapping[int, int], now_s: int) -> frozenset[int]:
+    def settle(self, seats: SeatsTogether, wanted: Mapping[int, int], now_s: int) -> frozenset[int]:
         """Give jobs their GPUs, and say who is moved; anybody may be."""
         return seats.settle(wanted)
 

@@ -16,19 +16,19 @@ from forerun.cluster.inputs.arrays import NO_DEADLINE_S, Cluster, Jobs, Throughp
 from forerun.cluster.inputs.jobs import on_what_they_ask_for
 from forerun.cluster.inputs.setting import Setting
 from forerun.cluster.inputs.throughput import analytic, held_rigid, joined, rigid
-from forerun.cluster.policies.elasticflow import ElasticFlow
 from forerun.core.cli.main import run
 from forerun.replication.elasticflow.known_bugs import SWITCHES
 from forerun.replication.elasticflow.schedules.plan_ahead import (
     AdmittingEdf,
     EarliestDeadlineFirst,
     ElasticScaling,
+    PublishedElasticFlow,
 )
 
+from ..cluster.conftest import Switched, play
 from ..conftest import cases
-from .conftest import Switched, play
 
-ELASTIC = (ElasticFlow(), ElasticScaling(), EarliestDeadlineFirst(), AdmittingEdf())
+ELASTIC = (PublishedElasticFlow(), ElasticScaling(), EarliestDeadlineFirst(), AdmittingEdf())
 SCALING = analytic((("m", 64), ("n", 16)), "balanced", levels=(1, 2, 4, 8))
 
 
@@ -90,7 +90,7 @@ def test_rigid_jobs_hold_what_they_ask_for_or_nothing(scaling: bool) -> None:
         for policy in ELASTIC:
             record = play(policy, made)
             ended += check(made, record)
-            if isinstance(policy, ElasticFlow) and made.corrected:
+            if isinstance(policy, PublishedElasticFlow) and made.corrected:
                 promised = (record.admitted == 1) & made.jobs.has_deadline
                 assert (record.end_s[promised] <= made.jobs.deadline_s[promised]).all()
     assert ended > worlds * (10 if scaling else 16)

@@ -12,18 +12,19 @@ import pytest
 
 import forerun
 from forerun.cluster.engine.allocator import Terms
-from forerun.cluster.engine.kernels import plan_state as mk
-from forerun.cluster.engine.promises import PromisingRules
 from forerun.cluster.engine.record import Record
 from forerun.cluster.engine.run import run_rules
 from forerun.cluster.inputs.setting import Setting
-from forerun.cluster.policies.elasticflow import ElasticFlow
 from forerun.cluster.testing import Scene
 from forerun.core.errors import PolicyError, ScenarioError
 from forerun.core.scenario.spec import canonical_json, content_id, to_data
+from forerun.replication.elasticflow.kernels import plan_state as mk
+from forerun.replication.elasticflow.known_bugs import Corrections
+from forerun.replication.elasticflow.planning.promises import PromisingRules
+from forerun.replication.elasticflow.schedules.plan_ahead import PublishedElasticFlow
 
+from ..cluster.conftest import lawful, play
 from ..conftest import cases
-from .conftest import lawful, play
 from .test_admitted_in_time import drawn_world
 from .test_irregular_clusters import ALL, hostile_world
 
@@ -64,7 +65,7 @@ def test_no_lag_ends_a_run_and_the_promises_of_others_hold() -> None:
         made = lagging(
             hostile_world(number) if number % 2 else drawn_world(np.random.default_rng(number)), number
         )
-        record, _ = lawful(ElasticFlow(), Scene(number, made, Terms()))
+        record, _ = lawful(PublishedElasticFlow(), Scene(number, made, Terms()))
         mine = record.admitted == 1
         assert (record.end_s[mine] >= 0).all(), f"setting {number}"
         assert (work_done(record)[mine] >= made.jobs.iterations[mine] * (1 - 1e-9)).all(), f"setting {number}"
@@ -86,7 +87,7 @@ def test_without_the_rule_a_lag_ends_runs_in_an_error() -> None:
     for number in range(cases(20)):
         made = lagging(hostile_world(number, ALL - {"overrun"}), number)
         try:
-            play(ElasticFlow(), made)
+            play(PublishedElasticFlow(), made)
         except PolicyError:
             failed += 1
         if failed > 1:
@@ -125,7 +126,7 @@ def test_no_disturbance_raises_or_hands_out_more_gpus_than_there_are() -> None:
     for number in range(WORLDS // 2):
         made = hostile_world(number) if number % 2 else drawn_world(np.random.default_rng(number))
         record = Record(made)
-        rules = Disturbed(made, record)
+        rules = Disturbed(made, record, Corrections(ALL))
         rules.rng = np.random.default_rng([22, number])
         run_rules(rules, [partial(no_late_job_waits_for_free_gpus, rules=rules)])
         assert (record.end_s[record.admitted == 1] >= 0).all(), f"setting {number}"
@@ -139,7 +140,7 @@ def test_without_lag_no_job_is_ever_late() -> None:
     for number in range(cases(10)):
         made = hostile_world(number)
         runs = [
-            play(ElasticFlow(), setting)
+            play(PublishedElasticFlow(), setting)
             for setting in (
                 made,
                 replace(made, slowness=np.ones(len(made.jobs))),
@@ -162,7 +163,7 @@ def test_a_job_with_slack_that_is_a_little_behind_is_no_best_effort_job() -> Non
         due_s = free.jobs.submit_s[:1] + int(np.ceil(best_s)) + slack_s
         jobs = replace(free.jobs.take([0]), deadline_s=due_s, best_effort=np.array([False]))
         made = replace(free, jobs=jobs, slot_s=60, slowness=np.array([slower]))
-        record = play(ElasticFlow(), made)
+        record = play(PublishedElasticFlow(), made)
         assert record.admitted[0] == 1 and record.end_s[0] > 0
         assert bool(record.overrun_rows) == late == bool(record.end_s[0] > due_s[0])
 
@@ -171,6 +172,7 @@ TEXT = """
     domain: cluster
     trace: {published: {jobs: 30, mean_gap_s: 200}}
     machines: {nodes: [{count: 4, gpus: 8}]}
+    policy: ef-accessctrl
     profile:
       - analytic: balanced
         kinds: [[resnet50, 64], [resnet50, 128], [resnet50, 256], [vgg16, 64], [vgg16, 128], [vgg16, 256],
