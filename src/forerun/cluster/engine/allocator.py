@@ -29,6 +29,7 @@ from forerun.cluster.inputs.arrays import (
 from forerun.cluster.inputs.limits import Tally
 from forerun.cluster.inputs.reach import WHOLE_NODE, Reach, entries_of, reach_of
 from forerun.cluster.inputs.setting import Setting
+from forerun.cluster.policies.orders.multifactor import Multifactor
 from forerun.cluster.policy import AbsentJob, Allocation, Allocator, Scheduler
 from forerun.core.errors import PolicyError, ScenarioError
 
@@ -117,7 +118,7 @@ class AllocatorRules(ObservingRules[float]):
         self.view = policy.sees(setting.cluster.gpus, self.state.rate, self.state.type_size, count)
         self.view.quota, self.view.limits = terms.quota, setting.limits
         self.view.slot_s, self.view.costs = float(setting.slot_s), self.state.cost
-        self.view.types = self.types
+        self.view.types, self.view.standing = self.types, self._standing
         self.view.placement, self.view.seed = terms.placement, setting.seed
         if len(self.state.owner):
             self.view.node_gpus = np.diff(self.state.node_first)
@@ -499,6 +500,10 @@ class AllocatorRules(ObservingRules[float]):
     def _wrong(self, at: int, what: str) -> PolicyError:
         """What is wrong with the GPUs given to the job at a position of the view."""
         return self._fault(what, f", job {self.setting.jobs.id[int(self.view.job[at])]}")
+
+    def _standing(self, order: Multifactor) -> tuple[I64, F64]:
+        """See `View.standing`."""
+        return order.best_standing(self.setting.jobs, self.setting.cluster)
 
     def _on_nodes(self, row: int) -> dict[int, int]:
         """GPUs by node that a job holds."""

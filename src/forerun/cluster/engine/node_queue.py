@@ -172,11 +172,10 @@ class NodeQueueRules(QueueRules):
         weights, ranks, jobs, cluster = order.weights, queue.ranks, setting.jobs, setting.cluster
         decay_per_s = math.log(2.0) / order.half_life_s if order.half_life_s else 0.0
         entries = entries_of(jobs, cluster)
-        for column, values in zip(
-            (ranks.tier, ranks.fixed), order.standing(jobs, cluster, entries), strict=True
-        ):
-            alike = len(column) == len(values)  # else a job waits once, by its best partition
-            column[:] = values if alike else np.maximum.reduceat(values, entries.first[:-1])
+        apart = len(ranks.tier) == len(entries.job)  # else a job waits once
+        ranks.tier[:], ranks.fixed[:] = (
+            order.standing(jobs, cluster, entries) if apart else order.best_standing(jobs, cluster)
+        )
         self.terms = self.terms._replace(
             age_per_s=weights.age / order.max_age_s,
             most_age=float(weights.age),

@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 
 from forerun.cluster.inputs.arrays import F64, I64, Cluster, JobLabels, Jobs
-from forerun.cluster.inputs.reach import Entries
+from forerun.cluster.inputs.reach import Entries, entries_of
 from forerun.cluster.policy import Order, Ranking, View
 from forerun.core.scenario.spec import Spec
 
@@ -132,6 +132,13 @@ class Multifactor(Order, tag="multifactor", frozen=True, kw_only=True):
         """A ranking that remembers who has used what."""
         return MultifactorRanking(self)
 
+    def best_standing(self, jobs: Jobs, cluster: Cluster) -> tuple[I64, F64]:
+        """As `standing` in all partitions, of jobs that wait once: each by its best."""
+        entries = entries_of(jobs, cluster)
+        tier, fixed = self.standing(jobs, cluster, entries)
+        first = entries.first[:-1]
+        return np.maximum.reduceat(tier, first), np.maximum.reduceat(fixed, first)
+
     def standing(self, jobs: Jobs, cluster: Cluster, entries: Entries) -> tuple[I64, F64]:
         """The tiers of jobs in each of their partitions, and what does not change of their priorities there."""
         rows = entries.job
@@ -170,11 +177,6 @@ class Multifactor(Order, tag="multifactor", frozen=True, kw_only=True):
         factor = np.array([self.usage_factors.get(name, 1.0) for name in labels.qos])
         each: F64 = np.where(np.isnan(labels.billing), 1.0, labels.billing / gpus) * factor
         return each
-
-    def ranked(self, partitions: str) -> Partition:
-        """What counts for a job of one partition, or of several, such as `gpu,short`: the most of each."""
-        known = [self.partitions.get(name, Partition()) for name in partitions.split(",")]
-        return Partition(priority=max(one.priority for one in known), tier=max(one.tier for one in known))
 
     def priority(self, factors: Factors) -> F64:
         """The priorities of jobs by their factors, not rounded."""
@@ -324,12 +326,12 @@ class MultifactorRanking:
         self.order = order
         self.tree = ShareTree(order.accounts)
         self.usage = Usage(order.half_life_s, np.zeros(len(self.tree)))
-        #: by job number: the node that its GPU time is charged to; -1: not seen yet
+        #: by job number: its tier, and what does not change of its priority
+        self.standing: tuple[I64, F64] = np.zeros(0, np.int64), np.zeros(0)
+        #: by job number: the node that its GPU time is charged to (-1: not seen yet), what a second of each of its GPUs is
+        #: charged, and when it was submitted
         self.owner: I64 = np.zeros(0, np.int64)
-        self.tier: I64 = np.zeros(0, np.int64)
-        #: by job number: priority of its partition and QOS, `site_factor`, `nice`, CPUs, the GPUs of its partition, and what
-        #: a second of each of its GPUs is charged; when it was submitted
-        self.known: F64 = np.zeros((8, 0))
+        self.rate, self.since_s = np.zeros(0), np.zeros(0)
         #: jobs of the last decision and their GPUs, asked for
         self.last: dict[int, int] = {}
 
@@ -337,91 +339,48 @@ class MultifactorRanking:
         """The place of each job in the order."""
         self._learn(view)
         self._charge(view)
-        jobs = view.job
-        priority = np.floor(np.round(self.order.priority(self.factors(view)), 6))
-        ranked = np.lexsort((self.known[7, jobs], -priority, -self.tier[jobs]))
+        order, jobs = self.order, view.job
+        priority = self.standing[1][jobs] + order.weights.age * np.minimum(
+            (view.unchanged_s + view.waited_s) / order.max_age_s,
+            1.0,  # since it came
+        )
+        if order.weights.fairshare:
+            gpu_s, tree = self.usage.gpu_s, self.tree
+            fair = tree.fair_tree(gpu_s) if order.fairshare == "tree" else tree.classic(gpu_s, order.damping)
+            priority += order.weights.fairshare * fair[self.owner[jobs]]
+        priority = np.floor(np.round(priority, 6))
+        ranked = np.lexsort((self.since_s[jobs], -priority, -self.standing[0][jobs]))
         keys = np.empty(len(jobs))
         keys[ranked] = np.arange(len(jobs))
         return keys
 
-    def factors(self, view: View) -> Factors:
-        """The factors of the jobs of a view, as of now."""
-        order, jobs = self.order, view.job
-        partition, qos, site, nice, cpus, in_partition, *_ = self.known[:, jobs]
-        share = view.gpus / view.total
-        nodes = share if view.reach is None else view.reach.count[jobs] / (order.nodes or len(view.node_gpus))
-        fair = np.zeros(len(self.tree))
-        if order.weights.fairshare:
-            gpu_s = self.usage.gpu_s
-            fair = (
-                self.tree.fair_tree(gpu_s)
-                if order.fairshare == "tree"
-                else self.tree.classic(gpu_s, order.damping)
-            )
-        most_partition = max([1, *(each.priority for each in order.partitions.values())])
-        most_qos = max([1, *order.qos.values()])
-        return Factors(
-            age=np.minimum((view.unchanged_s + view.waited_s) / order.max_age_s, 1.0),  # since it came
-            fairshare=fair[self.owner[jobs]],
-            job_size=order.size(order.share_of_cpus(share, cpus), nodes, view.requested_s),
-            partition=partition / most_partition,
-            qos=qos / most_qos,
-            tres_gpu=view.gpus / in_partition,
-            site=site,
-            nice=nice,
-        )
-
     def _learn(self, view: View) -> None:
         """Remember what does not change of jobs that were not there before."""
-        order = self.order
-        count = int(view.job.max(initial=-1)) + 1
-        if (more := count - len(self.owner)) > 0:
-            self.owner = np.concatenate((self.owner, np.full(more, -1, np.int64)))
-            self.tier = np.concatenate((self.tier, np.zeros(more, np.int64)))
-            self.known = np.concatenate((self.known, np.zeros((8, more))), axis=1)
-        labels = view.labels
-        for at in np.flatnonzero(self.owner[view.job] < 0).tolist():
-            job = int(view.job[at])
-            account, partition, qos = _texts(labels, job)
-            self.owner[job] = self.tree.user(account, view.users[job])
-            ranked = order.ranked(partition)
-            self.tier[job] = ranked.tier
-            self.known[0, job], self.known[1, job] = ranked.priority, order.qos.get(qos, 0)
-            self.known[5, job] = _gpus_in_partition(view, job)
-            self.known[6, job] = order.usage_factors.get(qos, 1.0)
-            self.known[7, job] = view.now_s - view.unchanged_s[at]
-            if labels is not None:
-                if np.isfinite(labels.billing[job]):
-                    self.known[6, job] *= labels.billing[job] / view.gpus[at]
-                self.known[2:5, job] = labels.site_factor[job], labels.nice[job], labels.cpus[job]
-                self.known[7, job] -= labels.eligible_after_s[job]
-        if (more := len(self.tree) - len(self.usage.gpu_s)) > 0:
-            self.usage.gpu_s = np.concatenate((self.usage.gpu_s, np.zeros(more)))
+        if int(view.job.max(initial=-1)) >= len(self.owner):
+            self.standing = view.standing(self.order)
+            more = len(self.standing[0]) - len(self.owner)
+            self.owner = np.append(self.owner, np.full(more, -1))
+            self.rate, self.since_s = (np.append(each, np.zeros(more)) for each in (self.rate, self.since_s))
+        if not len(new := np.flatnonzero(self.owner[view.job] < 0)):
+            return
+        jobs = view.job[new]
+        labels = JobLabels.of(len(jobs)) if view.labels is None else view.labels.take(jobs)
+        self.owner[jobs] = [
+            self.tree.user(account, view.users[job])
+            for account, job in zip(labels.account, jobs.tolist(), strict=True)
+        ]
+        self.rate[jobs] = self.order.charges(view.gpus[new], labels)
+        self.since_s[jobs] = view.now_s - view.unchanged_s[new] - labels.eligible_after_s
+        self.usage.gpu_s = np.append(self.usage.gpu_s, np.zeros(len(self.tree) - len(self.usage.gpu_s)))
 
     def _charge(self, view: View) -> None:
         """Charge the time since the last decision to those who had GPUs in it: jobs that run, and jobs that are gone."""
         there = dict(zip(view.job.tolist(), view.gpus.tolist(), strict=True))
         gpus = np.zeros(len(self.tree))
         running = np.flatnonzero(view.held > 0)
-        np.add.at(gpus, self.owner[view.job[running]], view.held[running] * self.known[6, view.job[running]])
+        np.add.at(gpus, self.owner[view.job[running]], view.held[running] * self.rate[view.job[running]])
         for job, asked in self.last.items():
             if job not in there:
-                gpus[self.owner[job]] += asked * self.known[6, job]
+                gpus[self.owner[job]] += asked * self.rate[job]
         self.usage.charge(view.now_s, gpus)
         self.last = there
-
-
-def _gpus_in_partition(view: View, job: int) -> int:
-    """The GPUs of a job's partition, of several the one with fewest."""
-    if view.entries is None:
-        return view.total
-    reach = view.entries.reach
-    lines = reach.line[slice(*view.entries.first[job : job + 2])]
-    return max(1, int((reach.lines[lines] @ view.node_gpus).min()))
-
-
-def _texts(labels: JobLabels | None, job: int) -> tuple[str, str, str]:
-    """Account, partition and QOS of a job; empty where the trace does not say."""
-    if labels is None:
-        return "", "", ""
-    return labels.account[job], labels.partition[job], labels.qos[job]
