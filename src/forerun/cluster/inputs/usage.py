@@ -168,9 +168,9 @@ def failed_with(table: JobTable, failures: Mapping[float, tuple[int, ...]], name
 def begun(table: JobTable, cluster: Cluster, names: Sequence[str]) -> tuple[JobTable, tuple[str, ...]]:
     """The log as one that begins when all is known that runs, and a note.
 
-    Jobs that had started by then come when they did, for the nodes that they had; those that waited come then. So the
-    machine and the queue are as they were. All is known in a log of jobs that ended from the first end on; in others that
-    begin in the middle of things, once the GPUs that are in use explain who waits.
+    Jobs that had started by then come when they did, for the nodes that they had; those that waited when the log was cut
+    come then. So the machine and the queue are as they were. All is known in a log of jobs that ended from the first end
+    on; in others that begin in the middle of things, once the GPUs that are in use explain who waits.
 
     names : of the nodes.
     """
@@ -182,7 +182,7 @@ def begun(table: JobTable, cluster: Cluster, names: Sequence[str]) -> tuple[JobT
     submit_s = jobs.submit_s.astype(np.float64)
     spans = Spans(past.start_s[order], past.end_s[order], jobs.gpus[order])
     whole = complete(spans, submit_s[order])
-    from_s = whole.from_s if whole.selection == "end" else 0.0
+    cut_s = from_s = whole.from_s if whole.selection == "end" else 0.0
     longest_s = float(jobs.request_s[np.isfinite(jobs.request_s)].max(initial=whole.from_s))
     from_s = max(from_s, _explained_s(table, recorded, cluster, longest_s))
     if from_s <= 0:
@@ -192,8 +192,8 @@ def begun(table: JobTable, cluster: Cluster, names: Sequence[str]) -> tuple[JobT
     came_s = np.where(ran, np.ceil(np.maximum(past.start_s, submit_s)), submit_s).astype(np.int64)
     after = tuple("" if begun else name for name, begun in zip(labels.after, ran.tolist(), strict=True))
     eligible_after_s = np.where(ran, 0, labels.eligible_after_s)
-    # who waits then has seen machines that were fuller than the log has them
-    waited_s = np.where(ran, 0, np.maximum(math.ceil(from_s) - came_s - eligible_after_s, 0))
+    # who waited when the log was cut has seen machines that were fuller than the log has them
+    waited_s = np.where(ran, 0, np.maximum(math.ceil(cut_s) - came_s - eligible_after_s, 0))
     only_on, nodes = _had(past, ran, names), labels.nodes.copy()
     widths = np.array([len(one) for one in only_on], np.int64)
     nodes[widths > 0] = widths[widths > 0]
@@ -208,8 +208,10 @@ def begun(table: JobTable, cluster: Cluster, names: Sequence[str]) -> tuple[JobT
     jobs = replace(jobs, submit_s=came_s, labels=labels)
     note = (
         f"the log begins in the middle of things: what ran before {stamp(from_s, table)} is not all in it; jobs that had "
-        "started come when they did, those that waited come then, and neither are scored"
+        "started come when they did, and are not scored"
     )
+    if waited_s.any():
+        note += f"; {np.count_nonzero(waited_s)} that waited come then"
     recorded = replace(recorded, from_s=max(recorded.from_s, from_s) if whole.selection != "end" else from_s)
     return replace(table, jobs=jobs, recorded=recorded), (note,)
 

@@ -488,8 +488,8 @@ def _settled_arrays(
     columns["eligible_s"] = np.where(soon, submit_s, eligible_s)
     limited = {name.partition("%")[0] for name in columns.get("array", ()) if name}
     for array, mine in places.items():
-        if array in limited:
-            columns["eligible_s"][mine] = np.nanmin(columns["eligible_s"][mine])
+        if array in limited and np.isfinite(known_s := columns["eligible_s"][mine]).any():
+            columns["eligible_s"][mine] = np.nanmin(known_s)
         order[mine] = sorted(mine, key=lambda at: task[at])
     return _taken(lines, columns, order)
 

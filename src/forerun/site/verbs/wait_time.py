@@ -378,10 +378,6 @@ def _print(found: StartForecast, at: str) -> None:
     )
 
 
-def _share(share: float | None) -> str:
-    return "" if share is None else f"{share:.0%}"
-
-
 def _shown(wait_s: float) -> str:
     """A wait in words, such as `45 s`, `12 min`, `3.4 h`, `2.1 d`."""
     if wait_s < 90:
