@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from forerun.cluster.engine.record import Record
     from forerun.cluster.engine.rules import AnyRules
     from forerun.cluster.inputs.setting import Setting
-    from forerun.cluster.policies.orders.multifactor import Multifactor
 
 
 class Policy(NamedSpec, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -109,7 +108,7 @@ def _on_no_node(row: int) -> dict[int, int]:
     return {}
 
 
-def _all_alike(order: Multifactor) -> tuple[I64, F64]:
+def _all_alike(order: Order) -> tuple[I64, F64]:
     raise NotImplementedError("nothing is known of these jobs")
 
 
@@ -180,7 +179,7 @@ class View:
         #: which nodes jobs may use, by the job's number; None where nodes are not tracked
         self.reach: Reach | None = None
         #: by the job's number, what of its priority by an order does not change: tier, and priority in its best partition
-        self.standing: Callable[[Multifactor], tuple[I64, F64]] = _all_alike
+        self.standing: Callable[[Any], tuple[I64, F64]] = _all_alike
         #: what they ask for in each of their partitions, likewise
         self.entries: Entries | None = None
         #: the scenario's placement, and the seed of the one that draws
