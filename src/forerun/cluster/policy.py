@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 
-from forerun.cluster.inputs.arrays import BOOL, F64, I64, JobLabels
+from forerun.cluster.inputs.arrays import BOOL, F64, I64, Cluster, JobLabels, Jobs
 from forerun.cluster.inputs.limits import Limits, Tally
 from forerun.cluster.inputs.reach import Entries, Reach
 from forerun.cluster.inputs.setting import Window
@@ -108,7 +108,14 @@ def _on_no_node(row: int) -> dict[int, int]:
     return {}
 
 
-def _all_alike(order: Order) -> tuple[I64, F64]:
+class Ranked(Protocol):
+    """An order by priorities, of which a part never changes."""
+
+    def best_standing(self, jobs: Jobs, cluster: Cluster) -> tuple[I64, F64]:
+        """Of jobs, each in its best partition: its tier, and what does not change of its priority."""
+
+
+def _all_alike(order: Ranked) -> tuple[I64, F64]:
     raise NotImplementedError("nothing is known of these jobs")
 
 
@@ -179,7 +186,7 @@ class View:
         #: which nodes jobs may use, by the job's number; None where nodes are not tracked
         self.reach: Reach | None = None
         #: by the job's number, what of its priority by an order does not change: tier, and priority in its best partition
-        self.standing: Callable[[Any], tuple[I64, F64]] = _all_alike
+        self.standing: Callable[[Ranked], tuple[I64, F64]] = _all_alike
         #: what they ask for in each of their partitions, likewise
         self.entries: Entries | None = None
         #: the scenario's placement, and the seed of the one that draws

@@ -11,7 +11,8 @@ from forerun.cluster.inputs.prepare import Inputs, prepare, site_of
 from forerun.cluster.inputs.reach import reach_of
 from forerun.cluster.inputs.slurm_conf import read_slurm_nodes
 from forerun.cluster.policies.backfilling.base import BackfillPolicy
-from forerun.cluster.policies.orders.multifactor import Multifactor, Partition
+from forerun.cluster.policies.orders import multifactor
+from forerun.cluster.policies.orders.multifactor import Multifactor
 from forerun.cluster.scenario import Scenario
 
 from .scheduler import (
@@ -39,7 +40,7 @@ def read_back(scenario_file: Path) -> World:
     reach = reach_of(jobs, cluster)
     order = _order(inputs)
     every = {name: tuple(names[node] for node in nodes) for name, nodes in cluster.partitions.items()}
-    ranks = {name: order.partitions.get(name, Partition()) for name in every}
+    ranks = {name: order.partitions.get(name, multifactor.Partition()) for name in every}
     origin_s = int(jobs.submit_s.min())
     made = [
         Job(

@@ -29,8 +29,7 @@ from forerun.cluster.inputs.arrays import (
 from forerun.cluster.inputs.limits import Tally
 from forerun.cluster.inputs.reach import WHOLE_NODE, Reach, entries_of, reach_of
 from forerun.cluster.inputs.setting import Setting
-from forerun.cluster.policies.orders.multifactor import Multifactor
-from forerun.cluster.policy import AbsentJob, Allocation, Allocator, Scheduler
+from forerun.cluster.policy import AbsentJob, Allocation, Allocator, Ranked, Scheduler
 from forerun.core.errors import PolicyError, ScenarioError
 
 #: placements by name, as scenarios say them; `anywhere` does not look at nodes
@@ -501,7 +500,7 @@ class AllocatorRules(ObservingRules[float]):
         """What is wrong with the GPUs given to the job at a position of the view."""
         return self._fault(what, f", job {self.setting.jobs.id[int(self.view.job[at])]}")
 
-    def _standing(self, order: Multifactor) -> tuple[I64, F64]:
+    def _standing(self, order: Ranked) -> tuple[I64, F64]:
         """See `View.standing`."""
         return order.best_standing(self.setting.jobs, self.setting.cluster)
 

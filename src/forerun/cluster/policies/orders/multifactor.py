@@ -340,10 +340,8 @@ class MultifactorRanking:
         self._learn(view)
         self._charge(view)
         order, jobs = self.order, view.job
-        priority = self.standing[1][jobs] + order.weights.age * np.minimum(
-            (view.unchanged_s + view.waited_s) / order.max_age_s,
-            1.0,  # since it came
-        )
+        age = np.minimum((view.unchanged_s + view.waited_s) / order.max_age_s, 1.0)  # since it came
+        priority = self.standing[1][jobs] + order.weights.age * age
         if order.weights.fairshare:
             gpu_s, tree = self.usage.gpu_s, self.tree
             fair = tree.fair_tree(gpu_s) if order.fairshare == "tree" else tree.classic(gpu_s, order.damping)
