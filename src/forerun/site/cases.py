@@ -10,6 +10,7 @@ import numpy as np
 
 from forerun.cluster.inputs.arrays import JobLabels, Jobs
 from forerun.cluster.inputs.limits import RULE_COLUMNS, LimitRule, RuleColumn, array_rules, resolved
+from forerun.cluster.inputs.prepare import rule_of
 from forerun.cluster.inputs.reach import reach_of
 from forerun.cluster.inputs.setting import Setting, Window
 from forerun.cluster.inputs.slurm_conf import node_names
@@ -68,6 +69,11 @@ class Case:
         return self.setting.jobs.gpus
 
     @property
+    def asked(self) -> I64:
+        """int64[jobs], by what limits admit each: who takes its nodes whole has more."""
+        return asked(self.setting.jobs)
+
+    @property
     def windows(self) -> tuple[Window, ...]:
         """Outages."""
         return self.setting.maintenance
@@ -124,7 +130,8 @@ def case_of(log: History, system: System, number: int) -> Case:
         setting, names = replace(base, jobs=jobs, limits=limits), system.inputs.known.nodes
         request_s = np.maximum(jobs.request_s, 1.0)
     else:
-        rows = np.flatnonzero((pool_of(log, system.pools) == number) & log.started)
+        stand = log.started | (np.isfinite(log.eligible_s) if pool.parts else False)
+        rows = np.flatnonzero((pool_of(log, system.pools) == number) & stand)
         mine, setting = log.of(rows), setting_of(log.of(rows), pool, system)
         if not (fits := runnable(setting)).all():
             rows, mine = rows[fits], mine.of(fits)
@@ -184,29 +191,38 @@ def setting_of(log: History, pool: Pool, system: System) -> Setting:
     log : its jobs.
     pool, system : the pool, and its machine.
     """
-    cluster = pool.cluster
-    users = log.user.texts
+    cluster, jobs = pool.cluster, log.table().jobs
     wide = log.nodes * cluster.gpus_per_node >= log.gpus
     shaped = log.unit == "GPUs"
-    labels = JobLabels.of(
-        len(log),
-        account=log.account.texts,
-        partition=log.partition.texts if cluster.partitions else (),
-        qos=log.qos.texts,
+    labels = replace(
+        jobs.labels or JobLabels.of(len(log)),
+        partition=log.partition.texts if cluster.partitions else ("",) * len(log),
         nodes=np.where(wide & shaped, log.nodes, 0),
-        gpu_type=log.gpu_type.texts if len(set(cluster.node_types())) > 1 else (),
+        gpu_type=log.gpu_type.texts if len(set(cluster.node_types())) > 1 else ("",) * len(log),
         exclusive=log.exclusive & shaped,
     )
-    jobs = Jobs.of(np.zeros(len(log)), log.gpus, 1, user=users, labels=labels)
-    rules = array_rules(log.array.names)
+    jobs = replace(jobs, user=log.user.texts, labels=labels)
+    rules = [*array_rules(log.array.names), *(rule_of(at, one) for at, one in enumerate(system.limits))]
     if pool.running_per_user and log.user.known:
         known = frozenset(log.user.names)
         rules.append(LimitRule("running jobs", {"user": known}, ("user",), jobs=pool.running_per_user))
     types = tuple(dict.fromkeys(cluster.node_types()))
     columns: dict[RuleColumn, tuple[str, ...]] = {name: getattr(log, name).texts for name in RULE_COLUMNS}
     limits = resolved(rules, {}, columns, types) if rules else None
+    if limits is not None:
+        limits = replace(limits, asks=asked(jobs))
     windows = tuple(window.window(pool, log.origin_s) for window in system.windows)
     return Setting(jobs, cluster, None, 60, maintenance=windows, limits=limits, origin_s=log.origin_s)
+
+
+def asked(jobs: Jobs) -> I64:
+    """int64[jobs], by what limits admit each: who takes its nodes whole may have more."""
+    labels = jobs.labels
+    return (
+        jobs.gpus
+        if labels is None
+        else np.where(labels.asked_gpus > 0, labels.asked_gpus, jobs.gpus).astype(np.int64)
+    )
 
 
 def numbered(on_nodes: Names, names: Sequence[str]) -> tuple[I64, ...]:

@@ -51,7 +51,7 @@ _NAMES: Final = {
     "array": "array",
 }
 #: further columns of numbers, by which jobs are ranked and charged
-_MORE: Final = ("asked_nodes", "cpus", "memory_bytes", "asked_gpus", "billing", "nice")
+_MORE: Final = ("asked_nodes", "cpus", "memory_bytes", "asked_gpus", "billing", "nice", "priority")
 #: jobs hold GPUs if those with some hold so much of all nodes' time, and so much of theirs shares nodes
 _GPU_SHARE: Final = 0.5
 _SHARED: Final = 0.01
@@ -198,13 +198,8 @@ class History:
     @property
     def last_s(self) -> float:
         """The last instant that the log speaks of."""
-        return float(
-            max(
-                np.nanmax(column)
-                for column in (self.submit_s, self.start_s, self.end_s)
-                if not np.isnan(column).all()
-            )
-        )
+        columns = (self.submit_s, self.start_s, self.end_s)
+        return float(max((np.nanmax(one) for one in columns if not np.isnan(one).all()), default=0.0))
 
     def running_at(self, at_s: float) -> Mask:
         """bool[jobs]: those that run at an instant; one that ends then does not."""

@@ -20,10 +20,13 @@ from forerun.cluster.summary.spans import Spans
 from forerun.site.cases import Case, case_of
 from forerun.site.history import History
 from forerun.site.machine import Declared, Finding, Outage, Pool, System, first_of, pool_of
+from forerun.site.order import recorded_order
 from forerun.site.shown import (
     ABOVE,
+    RUNS_ON,
     ceiling,
     in_use,
+    named_outages,
     named_pools,
     outages_of,
     own_partitions,
@@ -35,8 +38,6 @@ _HOUR_S: Final = 3600.0
 _DAY_S: Final = 24 * _HOUR_S
 #: a start sooner after a submission or an end than this has not waited for anything else
 _AT_ONCE_S: Final = 600.0
-#: share of the nodes that may still be in use in an outage
-_RUNS_ON: Final = 0.1
 #: jobs that show a latency, at least
 _SHOWN: Final = 30
 #: users who reach a limit, at least, and how often they do while more of their jobs wait
@@ -112,7 +113,7 @@ class WholeLog(Inference):
 
     def windows(self, jobs: History, nodes: int) -> tuple[Window, ...]:
         """Every outage that there was."""
-        return outages_of(jobs, nodes, int(_RUNS_ON * nodes))
+        return outages_of(jobs, nodes, int(RUNS_ON * nodes))
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,6 +179,12 @@ def infer(
     else:
         pools, shown = whole.pools(seen)
         system, findings = System(pools=pools), [*shown]
+    by_priority = None
+    if given is None and "order" not in off and any(pool.parts for pool in system.pools):
+        by_priority = recorded_order(known, sum(pool.nodes for pool in system.pools))
+    if by_priority is not None:
+        system = msgspec.structs.replace(system, order=by_priority[0])
+        findings.append(by_priority[1])
     if "windows" not in off and not system.windows:
         system = msgspec.structs.replace(system, windows=_windows(seen, system, whole, findings))
     if "holds" in off:
@@ -204,24 +211,33 @@ def with_outages(log: History, system: System, given: System | None, off: Collec
 def _windows(
     log: History, system: System, inference: Inference, findings: list[Finding]
 ) -> tuple[Outage, ...]:
-    """The outages of the last pool; the others are out as well, unless some of its nodes are not."""
+    """The outages of nodes with names, else of the last pool: of the others, too, unless some of its nodes are not out."""
+    of = pool_of(log, system.pools)
+    windows: list[tuple[Window, Pool]] = []
+    for number, pool in enumerate(system.pools):
+        if pool.parts:
+            windows += [(one, pool) for one in named_outages(log.of(of == number), pool)]
     pool = system.pools[-1]
-    jobs = log.of(pool_of(log, system.pools) == len(system.pools) - 1)
-    windows = inference.windows(jobs, pool.gpus)
+    if not pool.parts:
+        windows += [(one, pool) for one in inference.windows(log.of(of == len(system.pools) - 1), pool.gpus)]
     if not windows:
         return ()
-    hours = sum(window.to_s - window.from_s for window in windows) / _HOUR_S
-    drained_s = [one.from_s - one.announced_s for one in windows if one.announced_s < one.from_s]
+    failed = sum(one.is_failure for one, _ in windows)
+    away = [one for one, _ in windows if not one.is_failure]
+    hours = sum(one.to_s - one.from_s for one in away) / _HOUR_S
+    drained_s = [one.from_s - one.announced_s for one in away if one.announced_s < one.from_s]
     drained = f"; the scheduler drained for {np.median(drained_s) / _HOUR_S:.0f} h (median) before those"
     findings.append(
         Finding(
             about="windows",
-            what=f"{len(windows)} outages of {hours:.0f} h together, {len(drained_s)} of them announced",
-            evidence=f"at most {100 * _RUNS_ON:g} % of the nodes were in use for an hour or more although somebody waited"
-            f"{drained if drained_s else ''}",
+            what=f"{len(away)} outages of {hours:.0f} h together, {len(drained_s)} of them announced"
+            + (f", and {failed} failures of a node" if failed else ""),
+            evidence=f"at most {100 * RUNS_ON:g} % of the nodes were in use for an hour or more although somebody waited"
+            f"{drained if drained_s else ''}"
+            + ("; a node that failed is away until a job starts on it" if failed else ""),
         )
     )
-    return tuple(Outage.seen(window, pool, log.origin_s) for window in windows)
+    return tuple(Outage.seen(one, pool, log.origin_s) for one, pool in windows)
 
 
 def _latencies(log: History, case: Case, findings: list[Finding]) -> Pool:

@@ -16,6 +16,8 @@ from forerun.cluster.inputs.prepare import Inputs
 from forerun.cluster.inputs.setting import Window
 from forerun.cluster.inputs.slurm_conf import node_names
 from forerun.cluster.policies.backfilling.base import BackfillPolicy
+from forerun.cluster.policies.orders.multifactor import Multifactor
+from forerun.cluster.scenario import Limit
 from forerun.core.errors import ScenarioError, known_names
 from forerun.core.scenario.decode import decode
 from forerun.core.scenario.spec import Input, Spec
@@ -28,7 +30,7 @@ Seconds = Annotated[float, msgspec.Meta(ge=0)]
 #: more nodes in a list are an error
 MOST_NODES: Final = 1_000_000
 #: what can be inferred, and so switched off
-INFERRED: Final = ("pools", "windows", "latencies", "limits", "holds")
+INFERRED: Final = ("pools", "windows", "order", "latencies", "limits", "holds")
 
 
 class Part(Spec, frozen=True, kw_only=True):
@@ -143,13 +145,15 @@ class Outage(Spec, frozen=True, kw_only=True):
     """A time in which no job runs on some GPUs. Times in seconds since 1970, on the log's clock.
 
     from_s, to_s: from when to when. announced_s: when the scheduler learns of it; no job starts after that whose request
-    reaches into it. gpus: how many of which pool are away, by its name (default: all of all pools).
+    reaches into it. gpus: how many of which pool are away, by its name (default: all of all pools). nodes: that are away, as
+    Slurm lists them (default: not said).
     """
 
     from_s: float
     to_s: float
     announced_s: float
     gpus: dict[str, Positive] = {}
+    nodes: str = ""
 
     @classmethod
     def seen(cls, window: Window, pool: Pool, origin_s: float) -> Outage:
@@ -158,7 +162,8 @@ class Outage(Spec, frozen=True, kw_only=True):
             at_s + origin_s for at_s in (window.from_s, window.to_s, window.announced_s)
         )
         gpus = {pool.name: window.gpus} if window.gpus < pool.gpus else {}
-        return cls(from_s=from_s, to_s=to_s, announced_s=announced_s, gpus=gpus)
+        nodes = folded([pool.names[node] for node in window.nodes])
+        return cls(from_s=from_s, to_s=to_s, announced_s=announced_s, gpus=gpus, nodes=nodes)
 
     def of(self, pool: Pool) -> int:
         """How many GPUs of a pool are away."""
@@ -167,18 +172,23 @@ class Outage(Spec, frozen=True, kw_only=True):
     def window(self, pool: Pool, origin_s: float) -> Window:
         """On the clock of a log, as a window of a pool; an outage of others takes none of its GPUs."""
         from_s, to_s, announced_s = (at_s - origin_s for at_s in (self.from_s, self.to_s, self.announced_s))
-        return Window(from_s=from_s, to_s=to_s, gpus=self.of(pool), announced_s=announced_s)
+        away = set(node_names(self.nodes, MOST_NODES)) if self.nodes else set[str]()
+        nodes = tuple(node for node, name in enumerate(pool.names if away else ()) if name in away)
+        return Window(from_s=from_s, to_s=to_s, gpus=self.of(pool), announced_s=announced_s, nodes=nodes)
 
 
 class System(Spec, frozen=True, kw_only=True):
     """A machine: its pools and outages, and whose waiting counts as being held.
 
-    pools: smallest first. windows: outages (default: none). held_after_s: a job is held that still waits so long after the
-    policy would have started it; 0: none is (default two days).
+    pools: smallest first. windows: outages (default: none). limits: of what runs at once, as a scenario has them (default:
+    none). order: of the queue, by the priorities that the log records (default: not known). held_after_s: a job is held that
+    still waits so long after the policy would have started it; 0: none is (default two days).
     """
 
     pools: tuple[Pool, ...]
     windows: tuple[Outage, ...] = ()
+    limits: tuple[Limit, ...] = ()
+    order: Multifactor | None = None
     held_after_s: Seconds = 172_800.0
 
 

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
 
 from forerun.cluster.inputs.setting import Window
 from forerun.cluster.inputs.slurm_conf import node_names
+from forerun.cluster.summary.past import FAILED
 from forerun.cluster.summary.spans import Spans
 from forerun.site.history import F64, I64, History
 from forerun.site.machine import MOST_NODES, Finding, Part, Pool, folded
@@ -32,6 +33,13 @@ TIMES_FULL: Final = 10
 OWN: Final = 0.5
 #: an outage is so long at least, and somebody waits for so long in it; two are one if they are closer together
 SHORTEST_S: Final = 3600.0
+#: of nodes with names, so long at least
+LONG_S: Final = 3 * 3600.0
+#: when one of nodes with names is over, jobs that waited for it have such a share of them so soon
+AGAIN: Final = 0.5
+_AGAIN_S: Final = 600.0
+#: share of the nodes that may still be in use in an outage
+RUNS_ON: Final = 0.1
 
 
 def in_use(jobs: History, from_s: float, until_s: float) -> tuple[I64, F64]:
@@ -282,3 +290,60 @@ def outages_of(jobs: History, nodes: int, runs_on: int) -> tuple[Window, ...]:
         if begin_s < end_s:
             windows.append(Window(from_s=begin_s, to_s=end_s, gpus=nodes - used, announced_s=known_s))
     return tuple(windows)
+
+
+def named_outages(jobs: History, pool: Pool) -> tuple[Window, ...]:
+    """The outages of a pool whose nodes have names: of all, of all of a kind, and of nodes that failed under a job.
+
+    A node that failed is away until a job starts on it.
+
+    Parameters
+    ----------
+    jobs : of the pool.
+    pool : its nodes.
+    """
+    names, size = pool.names, pool.cluster.node_gpus()
+    number = {name: at for at, name in enumerate(names)}
+    lists = [
+        [number[name] for name in node_names(text, MOST_NODES) if name in number]
+        for text in jobs.on_nodes.names
+    ]
+    on = [lists[code] if code >= 0 else [] for code in jobs.on_nodes.codes.tolist()]
+    kinds: dict[str, list[int]] = {}
+    for node, name in enumerate(names):
+        kinds.setdefault(re.sub("[0-9]+", "#", name), []).append(node)
+    found: list[Window] = []
+    for mine in (range(len(names)), *(kinds.values() if len(kinds) > 1 else ())):
+        share = np.array([len(set(mine).intersection(nodes)) / max(len(nodes), 1) for nodes in on])
+        here = jobs.of(share > 0)
+        here = replace(here, gpus=np.rint(here.gpus * share[share > 0]).astype(np.int64))
+        total = int(size[list(mine)].sum())
+        waited = here.started & (here.wait_s >= SHORTEST_S)
+        for window in outages_of(here, total, 0):
+            again = waited & (here.start_s >= window.to_s) & (here.start_s <= window.to_s + _AGAIN_S)
+            if here.gpus[again].sum() < AGAIN * total:
+                continue  # nobody was waiting for its end
+            apart = all(
+                window.from_s >= one.to_s or window.to_s <= one.from_s for one in found if one.gpus > total
+            )
+            if window.to_s - window.from_s >= LONG_S and apart:
+                found.append(replace(window, gpus=total, nodes=tuple(mine)))
+    failed: dict[float, set[int]] = {}
+    for row in np.flatnonzero([text.startswith(FAILED) for text in jobs.state.texts]).tolist():
+        at_s = float(jobs.end_s[row])
+        if on[row] and np.isfinite(at_s):
+            failed[at_s] = failed.get(at_s, set(on[row])).intersection(on[row])
+    starts: list[list[float]] = [[] for _ in names]
+    for nodes, start_s in zip(on, jobs.start_s.tolist(), strict=True):
+        for node in nodes:
+            starts[node].append(start_s)
+    for at_s, nodes_of in failed.items():
+        back_s = {
+            node: min((one for one in starts[node] if one >= at_s), default=jobs.last_s) for node in nodes_of
+        }
+        node, to_s = max(back_s.items(), key=lambda each: each[1], default=(0, at_s))
+        if to_s > at_s:
+            found.append(
+                Window(from_s=at_s, to_s=to_s, gpus=int(size[node]), announced_s=at_s, nodes=(node,))
+            )
+    return tuple(sorted(found, key=lambda one: one.from_s))

@@ -734,7 +734,7 @@ def limits_of(scenario: Scenario, site: Site, table: JobTable, jobs: Jobs, clust
     if not scenario.limits and not site.rules and not any(arrays):
         return None
     _check_limit_names(scenario, _limit_columns(table), table.source)
-    rules = [_rule(at, limit) for at, limit in enumerate(scenario.limits or ())]
+    rules = [rule_of(at, limit) for at, limit in enumerate(scenario.limits or ())]
     rules += array_rules(arrays)
     types = tuple(dict.fromkeys(cluster.node_types()))
     known = frozenset().union(*(queue.partitions for queue in site.queues))
@@ -788,7 +788,7 @@ def _limit_columns(table: JobTable) -> dict[RuleColumn, tuple[str, ...]]:
     return {name: column or none for name, column in zip(RULE_COLUMNS, given, strict=True)}
 
 
-def _rule(at: int, limit: Limit) -> LimitRule:
+def rule_of(at: int, limit: Limit) -> LimitRule:
     """A limit of a scenario file as a rule. at: its place there."""
     of: dict[RuleColumn, frozenset[str]] = {
         name: frozenset(names) for name in LIMIT_COLUMNS if (names := getattr(limit, name))

@@ -15,7 +15,7 @@ from forerun.core.errors import InputError
 from forerun.core.result.numbers import shown_instant
 from forerun.site.cases import Case, case_of
 from forerun.site.history import F64, History, Mask
-from forerun.site.inference import infer
+from forerun.site.inference import FULL_S, infer
 from forerun.site.machine import Finding, System, pool_of
 from forerun.site.replay.play import (
     OneStep,
@@ -26,6 +26,7 @@ from forerun.site.replay.play import (
     replayed,
     with_holds,
 )
+from forerun.site.replay.rules import ruled, with_order
 from forerun.site.replay.scores import CLASS, CLASS_WAIT, MEAN_WAIT, classes_of, main_case
 from forerun.site.shown import ceiling, in_use, waiting_at
 
@@ -153,15 +154,26 @@ def calibrated(
 
     Raises InputError where no job that started fits in any pool.
     """
-    known = log.until(at_s)
-    system, findings = infer(known, at_s, given=system, off=off)
+    known, given = log.until(at_s), system
+    system, findings = infer(known, at_s, given=given, off=off)
     main = main_case(cases_of(known, system))
-    stretches = [
-        _Stretch.of(known, system, from_s, until_s) for from_s, until_s in _stretches(known, length_s)
-    ]
-    first_s = min((one.from_s for one in stretches), default=at_s)
+    parts = _stretches(known, length_s)
+    first_s = min((from_s for from_s, _ in parts), default=at_s)
+    policies = tuple(candidates or candidates_of(system, main.pool))
+    if given is None and main.pool.parts and "limits" not in off:
+        progress("limits and tiers, on the past")
+        nearest = max(policies, key=lambda one: one_step(main, one, first_s, at_s).f1)
+        system, with_tiers, rules = ruled(
+            known, system, main.pool, nearest, max(known.complete_from_s, at_s - FULL_S), at_s
+        )
+        findings = (*findings, *rules)
+        main = main_case(cases_of(known, system))
+        policies = tuple(
+            with_order(one, with_tiers.order) if one.order == nearest.order else one for one in policies
+        )
+    stretches = [_Stretch.of(known, system, from_s, until_s) for from_s, until_s in parts]
     found = []
-    for policy in candidates or candidates_of(system, main.pool):
+    for policy in policies:
         progress(f"{policy_name(policy)}, on the past")
         step = one_step(main, policy, first_s, at_s)
         found.append(Candidate(policy, step, *_past(stretches, policy, replayed)))

@@ -52,7 +52,9 @@ def candidates_of(system: System, pool: Pool) -> tuple[BackfillPolicy, ...]:
     """The policies that a pool may have: what the files of its site say, else those that are tried on its log."""
     if isinstance(system, Declared):
         return (system.policy,)
-    return ON_NODES if pool.parts else CANDIDATES
+    if system.order is None:
+        return ON_NODES if pool.parts else CANDIDATES
+    return tuple(kind(order=system.order) for kind in (Easy, SlurmBackfill, Conservative, FirstFit))
 
 
 #: replays that a figure is the average of, and by how much their submissions differ at most
@@ -157,11 +159,13 @@ class OneStep:
     hits : starts that the policy would have made.
     false_starts : what it would have started and did not start then.
     missed : starts that it would not have made.
+    passed_over : jobs that it would have started and that did not start, and when, in seconds; by their place in the case.
     """
 
     hits: int
     false_starts: int
     missed: int
+    passed_over: tuple[tuple[int, float], ...] = ()
 
     @property
     def precision(self) -> float:
@@ -205,7 +209,8 @@ def one_step(case: Case, policy: BackfillPolicy, from_s: float, until_s: float) 
         beside.correct(now, changed)
     counted = (start_s > beside.begin_s) & (start_s < until_s) & ~(doubted_s < start_s)
     hits = len(asked.hits & set(np.flatnonzero(counted).tolist()))
-    return OneStep(hits, asked.false_starts, int(counted.sum()) - hits)
+    passed_over = tuple((int(beside.order[job]), at_s) for job, at_s in asked.passed_over)
+    return OneStep(hits, asked.false_starts, int(counted.sum()) - hits, passed_over)
 
 
 def with_holds(case: Case, policy: BackfillPolicy, after_s: float) -> Case:
@@ -319,12 +324,14 @@ class _Decided:
     ----------
     hits : jobs that it would have started when they started.
     false_starts : times at which it would have started a job that did not start; those on end count once.
+    passed_over : those jobs and the times.
     """
 
     def __init__(self, start_s: F64, late_s: float) -> None:
         self.start_s, self.late_s = start_s.tolist(), late_s
         self.hits: set[int] = set()
         self.false_starts = 0
+        self.passed_over: list[tuple[int, float]] = []
         self._last: set[int] = set()
 
     def decided(self, now: float, jobs: Sequence[int]) -> None:
@@ -336,4 +343,5 @@ class _Decided:
                 self.hits.add(job)
             elif job not in self._last:
                 self.false_starts += 1
+                self.passed_over.append((job, now))
         self._last = set(jobs)
