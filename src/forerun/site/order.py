@@ -182,10 +182,7 @@ def _order_of(by: F64, jobs: History, nodes: int, max_age_s: float) -> Multifact
         value if value * top > 1.0 else 0.0 for value, top in zip(by[:3].tolist(), most, strict=True)
     )
     first = 3 + len(jobs.partition.names)
-    partition, qos = (
-        (part - part.min(initial=0.0)) if len(part) else part for part in (by[3:first], by[first:])
-    )
-    ranks = [np.rint(_FINE * part).astype(int).tolist() for part in (partition, qos)]
+    ranks = [_ranked(part, names) for part, names in ((by[3:first], jobs.partition), (by[first:], jobs.qos))]
     size, many_nodes, many_cpus = 0.0, nodes, 0
     if node > 0:
         size = 2 * nodes * node
@@ -208,6 +205,16 @@ def _order_of(by: F64, jobs: History, nodes: int, max_age_s: float) -> Multifact
         },
         qos=dict(zip(jobs.qos.names, ranks[1], strict=True)),
     )
+
+
+def _ranked(by: F64, names: Names) -> list[int]:
+    """What names add beyond the least, as whole numbers, `_FINE` for one; names that no start has are in the middle."""
+    seen = np.isin(np.arange(len(names.names)), names.codes)
+    if not seen.any():
+        return [0] * len(by)
+    beyond = np.where(seen, by, np.median(by[seen])) - by[seen].min()
+    ranks: list[int] = np.rint(_FINE * beyond).astype(int).tolist()
+    return ranks
 
 
 @dataclass(slots=True)

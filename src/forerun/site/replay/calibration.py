@@ -6,10 +6,12 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+import msgspec
 import numpy as np
 
 from forerun.cluster.inputs.arrays import NO_REQUEST_S, JobLabels, Jobs
 from forerun.cluster.policies.backfilling.base import BackfillPolicy
+from forerun.cluster.policies.orders.multifactor import Multifactor
 from forerun.cluster.summary.past import PARTITION_SHARE, Beside, Past, besides, held_from_s
 from forerun.core.errors import InputError
 from forerun.core.result.numbers import shown_instant
@@ -26,7 +28,7 @@ from forerun.site.replay.play import (
     replayed,
     with_holds,
 )
-from forerun.site.replay.rules import ruled, with_order
+from forerun.site.replay.rules import ruled
 from forerun.site.replay.scores import CLASS, CLASS_WAIT, MEAN_WAIT, classes_of, main_case
 from forerun.site.shown import ceiling, in_use, waiting_at
 
@@ -163,14 +165,13 @@ def calibrated(
     if given is None and main.pool.parts and "limits" not in off:
         progress("limits and tiers, on the past")
         nearest = max(policies, key=lambda one: one_step(main, one, first_s, at_s).f1)
-        system, with_tiers, rules = ruled(
-            known, system, main.pool, nearest, max(known.complete_from_s, at_s - FULL_S), at_s
-        )
+        since_s = max(known.complete_from_s, at_s - FULL_S)
+        system, with_tiers, rules = ruled(known, system, main.pool, nearest, since_s, at_s)
         findings = (*findings, *rules)
         main = main_case(cases_of(known, system))
-        policies = tuple(
-            with_order(one, with_tiers.order) if one.order == nearest.order else one for one in policies
-        )
+        if isinstance(with_tiers.order, Multifactor) and with_tiers.order != nearest.order:
+            system = msgspec.structs.replace(system, order=with_tiers.order)
+        policies = tuple(candidates or candidates_of(system, main.pool))
     stretches = [_Stretch.of(known, system, from_s, until_s) for from_s, until_s in parts]
     found = []
     for policy in policies:

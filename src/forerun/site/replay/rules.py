@@ -19,7 +19,6 @@ from forerun.cluster.inputs.limits import LIMIT_COLUMNS, LimitColumn
 from forerun.cluster.policies.backfilling.base import BackfillPolicy
 from forerun.cluster.policies.orders.fcfs import Fcfs
 from forerun.cluster.policies.orders.multifactor import Multifactor, Partition
-from forerun.cluster.policy import Order
 from forerun.cluster.scenario import Limit
 from forerun.cluster.summary.spans import Spans
 from forerun.site.cases import Case, case_of
@@ -109,12 +108,8 @@ def _tiers(policy: BackfillPolicy, case: Case) -> Iterator[tuple[str, BackfillPo
         if ranked.tier == 1 and shares:
             above = msgspec.structs.replace(ranked, tier=2)
             partitions = {**order.partitions, name: above}
-            yield name, with_order(policy, msgspec.structs.replace(order, partitions=partitions))
-
-
-def with_order(policy: BackfillPolicy, order: Order) -> BackfillPolicy:
-    """The policy with another order of the queue."""
-    return msgspec.structs.replace(policy, order=order)
+            tiered = msgspec.structs.replace(order, partitions=partitions)
+            yield name, msgspec.structs.replace(policy, order=tiered)
 
 
 def _worded(limit: Limit) -> str:

@@ -19,7 +19,7 @@ from forerun.core.version import VERSION
 from forerun.site.cases import Case
 from forerun.site.files import pinned, read_machine
 from forerun.site.history import F64
-from forerun.site.machine import Declared, System
+from forerun.site.machine import INFERRED, Declared, System
 from forerun.site.reading import Reading
 from forerun.site.replay.play import policy_name, replayed
 from forerun.site.replay.replay import Replay, replay_log
@@ -50,7 +50,13 @@ def content_of(replay: Replay, file: Path, reading: Reading) -> dict[str, Any]:
         "calibrate_until_s": replay.calibrated_s + log.origin_s,
         "scored_until_s": replay.until_s + log.origin_s,
         "system": to_data(
-            System(pools=system.pools, windows=system.windows, held_after_s=system.held_after_s)
+            System(
+                pools=system.pools,
+                windows=system.windows,
+                limits=system.limits,
+                order=system.order,
+                held_after_s=system.held_after_s,
+            )
         ),
         "system_files": to_data(system.files) if isinstance(system, Declared) else [],
         "policy": policy_name(card.policy),
@@ -181,7 +187,7 @@ def kept_replay(kept: Path, content: Mapping[str, Any]) -> Replay:
     if files:
         declared, _ = read_machine([Path(one.path) for one in files], reading.zone, history)
         system = msgspec.structs.replace(declared, held_after_s=system.held_after_s)
-    off = ("pools", "windows", "latencies", "limits")
+    off = tuple(one for one in INFERRED if one != "holds")
     return replay_log(history, system=system, off=off, calibrate_until_s=until_s, identify=False)
 
 

@@ -36,7 +36,7 @@ _WITHOUT: Final = click.option(
     "--without",
     multiple=True,
     metavar="FINDING",
-    help="Infer no pools, windows, latencies, limits or holds; repeatable.",
+    help="Infer no pools, windows, order, latencies, limits or holds; repeatable.",
 )
 
 
