@@ -15,9 +15,10 @@ from forerun.site.history import History, read_history
 from forerun.site.inference import infer, with_outages
 from forerun.site.machine import System
 from forerun.site.order import recorded_order
-from forerun.site.replay.calibration import cases_of, main_case
+from forerun.site.replay.calibration import cases_of
 from forerun.site.replay.play import one_step
 from forerun.site.replay.rules import ruled
+from forerun.site.replay.scores import main_case
 
 from .export import write
 from .sites import Site, draw
