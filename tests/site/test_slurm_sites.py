@@ -1,6 +1,6 @@
 """Sites that a real slurmctld ran, from the files that an operator has: jobs start when it started them.
 
-The folders below `slurm/` are exported by `validation/slurm/sites.py` from runs of slurmctld 22.05.8, their logs as `sacct -X`
+`validation/slurm/sites.py` exported the folders below `slurm/` from runs of slurmctld 22.05.8, their logs as `sacct -X`
 prints them. Site 5's log begins on the second of five days. No rule was looked for on either.
 """
 
