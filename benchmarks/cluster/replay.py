@@ -16,6 +16,7 @@ import statistics
 import sys
 import tempfile
 from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any, Final
 
@@ -49,40 +50,45 @@ def folder() -> Path:
     return Path(os.environ.get("FORERUN_DATA_DIR", shared / "data")) / "replay"
 
 
-def tested() -> Iterator[tuple[str, str, BackTest]]:
-    """(kind, log, its back-test)."""
-    for name, (file, columns) in LOGS.items():
-        yield "real logs", name, back_test(read_history(folder() / file, columns=columns))
-    for seed in SITES:
-        site = draw(seed, JOBS, DAYS)
-        with tempfile.TemporaryDirectory() as made:
-            files = write(site, site.attempts(), Path(made))
-            log = read_history(files.pop("sacct.txt"), zone=site.zone)
-            system, _ = read_machine(list(files.values()), site.zone, log)
-        assert isinstance(system, Declared)
-        policy = Easy(order=system.policy.order)
-        declared = back_test(log, system=system, candidates=(policy,), every_s=FORTNIGHT_S)
-        yield "drawn sites with their files", f"site {seed}", declared
-        yield "drawn sites, log alone", f"site {seed}", back_test(log, every_s=FORTNIGHT_S)
+def of_log(name: str) -> list[dict[str, Any]]:
+    """The parts of a real log."""
+    file, columns = LOGS[name]
+    return list(rows("real logs", name, back_test(read_history(folder() / file, columns=columns))))
 
 
-def rows() -> Iterator[dict[str, Any]]:
+def of_site(seed: int) -> list[dict[str, Any]]:
+    """Those of a drawn site, with its files and without."""
+    site = draw(seed, JOBS, DAYS)
+    with tempfile.TemporaryDirectory() as made:
+        files = write(site, site.attempts(), Path(made))
+        log = read_history(files.pop("sacct.txt"), zone=site.zone)
+        system, _ = read_machine(list(files.values()), site.zone, log)
+    assert isinstance(system, Declared)
+    policy = Easy(order=system.policy.order)
+    declared = back_test(log, system=system, candidates=(policy,), every_s=FORTNIGHT_S)
+    alone = back_test(log, every_s=FORTNIGHT_S)
+    return [
+        *rows("drawn sites with their files", f"site {seed}", declared),
+        *rows("drawn sites, log alone", f"site {seed}", alone),
+    ]
+
+
+def rows(kind: str, log: str, found: BackTest) -> Iterator[dict[str, Any]]:
     """Every part that can be scored."""
-    for kind, log, found in tested():
-        for one in found.splits:
-            if one.rows:
-                yield {
-                    "kind": kind,
-                    "log": log,
-                    "part": one.name,
-                    "jobs": one.rows[0].jobs,
-                    "policy": one.policy,
-                    "recorded_h": one.rows[0].recorded_mean_s / 3600,
-                    "off": one.rows[0].off,
-                    "worst": one.worst,
-                    "near": one.near,
-                    "refused": ", ".join(refusal.reason for refusal in one.refusals),
-                }
+    for one in found.splits:
+        if one.rows:
+            yield {
+                "kind": kind,
+                "log": log,
+                "part": one.name,
+                "jobs": one.rows[0].jobs,
+                "policy": one.policy,
+                "recorded_h": one.rows[0].recorded_mean_s / 3600,
+                "off": one.rows[0].off,
+                "worst": one.worst,
+                "near": one.near,
+                "refused": ", ".join(refusal.reason for refusal in one.refusals),
+            }
 
 
 def missed(kind: str, parts: list[dict[str, Any]]) -> Iterator[str]:
@@ -104,7 +110,9 @@ def main() -> int:
     if not folder().exists():
         print(f"no logs at {folder()}", file=sys.stderr)
         return 2
-    parts = list(rows())
+    with ProcessPoolExecutor() as pool:
+        logs, sites = pool.map(of_log, LOGS), pool.map(of_site, SITES)
+        parts = [part for some in (*logs, *sites) for part in some]
     kinds = dict.fromkeys(one["kind"] for one in parts)
     late = [what for kind in kinds for what in missed(kind, [one for one in parts if one["kind"] == kind])]
     if "--json" in sys.argv[1:]:

@@ -1,8 +1,8 @@
 """The order of a queue from the priorities that a log records: Slurm's factors, with the weights and shares that show.
 
 A priority is recorded as it was when its job started. Two starts of one user soon after each other have the same fair share,
-mostly: their differences show the weights of all other factors. What those leave are the ranks of users, by which shares are
-found that give the users these ranks with what they had used.
+mostly: their differences show the weights of all other factors. What those leave are the ranks of users, and the shares are
+those that give the users these ranks with what they had used.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _EXPLAINED: Final = 0.8
 _FINE: Final = 10
 #: nodes or CPUs of which a job's part is nothing
 _MANY: Final = 10**9
-#: starts by which shares are found
+#: starts that say the shares
 _STARTS: Final = 150
 #: by what shares are multiplied in the search for them, and how often all are gone through
 _STEPS: Final = (4.0, 0.25, 2.0, 0.5, 1.25, 0.8)
@@ -43,7 +43,7 @@ _ROUNDS: Final = 4
 #: how often the tree of accounts and the half-life are gone through; another one has to be so much nearer
 _PASSES: Final = 2
 _LESS: Final = 0.85
-#: ranks are found if they are so near on average
+#: ranks are explained if they are so near on average
 _NEAR: Final = 0.02
 
 
@@ -141,6 +141,8 @@ def _sum_of(jobs: History, priority: F64, user: I64, max_age_s: float) -> tuple[
     order = np.lexsort((jobs.start_s, user))
     same = np.diff(user[order]) == 0
     dx, dy = np.diff(columns[order], axis=0)[same], np.diff(priority[order])[same]
+    if not same.any():
+        return _Sum(columns, np.zeros(columns.shape[1])), 0.0
     apart_s = np.diff(jobs.start_s[order])[same]
     near = apart_s <= np.quantile(apart_s, 0.75)
     dx, dy = dx[near], dy[near]

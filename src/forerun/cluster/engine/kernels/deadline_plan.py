@@ -67,7 +67,7 @@ class Served(NamedTuple):
 
 @kernel
 def all_free(now: float, free: I64, types: int, room: int) -> Spans:
-    """GPUs that nobody has from now on, with room for so many spans. free: as a row of `Spans.left`."""
+    """GPUs that are free from now on, with space for so many spans. free: as a row of `Spans.left`."""
     begins, until, after = np.empty(room), np.empty(room), np.full(room, -1, np.int64)
     left = np.empty((room, len(free)), np.int64)
     begins[1], until[1] = now, np.inf
