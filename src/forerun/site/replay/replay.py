@@ -145,7 +145,8 @@ def _notes(log: History, cases: Sequence[Case]) -> tuple[str, ...]:
     none = int(np.isnan(log.requested_s).sum())
     if none:
         notes.append(f"{none} jobs without a requested time are taken to ask for the longest")
-    outside = int(log.started.sum()) - sum(map(len, cases))
+    there = [int(case.started.sum()) for case in cases]
+    outside = int(log.started.sum()) - sum(there)
     if outside:
         notes.append(
             f"{outside} jobs that started are left out: no pool has nodes for them, or limits forbid them"
@@ -153,5 +154,7 @@ def _notes(log: History, cases: Sequence[Case]) -> tuple[str, ...]:
     waiting = int((~log.started & np.isnan(log.end_s)).sum())
     gone = int((~log.started & np.isfinite(log.end_s)).sum())
     if waiting or gone:
-        notes.append(f"jobs that never started are left out: {waiting} wait still, {gone} left the queue")
+        stand = sum(map(len, cases)) - sum(there)
+        where = f"stand in the queue, {stand} of them" if stand else "are left out"
+        notes.append(f"jobs that never started {where}: {waiting} wait still, {gone} left the queue")
     return tuple(notes)
