@@ -110,7 +110,7 @@ class Seats:
         free: I64,
         may_move: Callable[[int], bool],
     ) -> tuple[dict[int, OnNodes], frozenset[int]]:
-        """Nodes for those that come, and who leaves its place for them and is among them then: here nobody."""
+        """Nodes for those that come, and who leaves its place for them and is among them then; here none does."""
         return {row: spread_out(free, wanted[row]) for row in coming}, frozenset()
 
     def _seize(self, row: int, by_node: OnNodes, before: I64 | None) -> I64:

@@ -239,10 +239,10 @@ class _Plans:
 
     def _take(self, at: int, plan: F64) -> None:
         """A plan becomes a job's own, in place of the one that it has."""
-        from forerun.cluster.engine.kernels.deadline_plan import book, with_room
+        from forerun.cluster.engine.kernels.deadline_plan import book, grown
 
         own, user = self.of.get(at, plan[:0]), int(self.view.user[at])
-        left = with_room(self._left, 2 * (len(own) + len(plan)))
+        left = grown(self._left, 2 * (len(own) + len(plan)))
         book(left, own, len(own), user, -1, False)
         book(left, plan, len(plan), user, 1, False)
         self._left, self.of[at] = left, plan

@@ -66,10 +66,10 @@ class Served(NamedTuple):
 
 
 @kernel
-def all_free(now: float, free: I64, types: int, room: int) -> Spans:
+def all_free(now: float, free: I64, types: int, capacity: int) -> Spans:
     """GPUs that are free from now on, with space for so many spans. free: as a row of `Spans.left`."""
-    begins, until, after = np.empty(room), np.empty(room), np.full(room, -1, np.int64)
-    left = np.empty((room, len(free)), np.int64)
+    begins, until, after = np.empty(capacity), np.empty(capacity), np.full(capacity, -1, np.int64)
+    left = np.empty((capacity, len(free)), np.int64)
     begins[1], until[1] = now, np.inf
     for pool in range(len(free)):
         left[1, pool] = free[pool]
@@ -184,7 +184,7 @@ def _split(spans: Spans, span: int, at_s: float) -> None:
 
 @kernel(allocates=False)
 def book(spans: Spans, pieces: F64, count: int, user: int, sign: int, drops: bool) -> None:
-    """Take the GPUs of a plan from what is left; each piece needs room for two spans more.
+    """Take the GPUs of a plan from what is left; each piece needs space for two spans more.
 
     Parameters
     ----------
@@ -218,10 +218,10 @@ def book(spans: Spans, pieces: F64, count: int, user: int, sign: int, drops: boo
 
 
 @kernel
-def with_room(spans: Spans, more: int) -> Spans:
-    """A copy with room for so many spans more, in which neighbours are one where the same is left."""
-    room = spans.meta[0] + more
-    made = all_free(0.0, spans.left[0], spans.meta[1], room)
+def grown(spans: Spans, more: int) -> Spans:
+    """A copy with space for so many spans more, in which neighbours are one where the same is left."""
+    capacity = spans.meta[0] + more
+    made = all_free(0.0, spans.left[0], spans.meta[1], capacity)
     last, span = 0, spans.after[0]
     while span >= 0:
         same = last > 0
@@ -250,8 +250,8 @@ def plan_ends(shown: Shown, order: I64, free: I64, types: int, ends: F64) -> Non
     free, types : GPUs of each type, then of each user's quota (none: no quotas); and the number of types.
     ends : written, by position: when the job ends; infinite: never.
     """
-    room = len(order) + 3  # plans change where spans begin, and each ends in one
-    spans, pieces = all_free(shown.now, free, types, room), np.empty((room, 4))
+    capacity = len(order) + 3  # plans change where spans begin, and each ends in one
+    spans, pieces = all_free(shown.now, free, types, capacity), np.empty((capacity, 4))
     for at in order:
         served = serve(shown, spans, at, int(ANY), 0, 0, np.inf, pieces)
         ends[at] = served.end
@@ -271,9 +271,9 @@ def plan_shares(shown: Shown, order: I64, free: I64, types: int, first: I64) -> 
     -------
     What is left, and the plans one after another.
     """
-    room = len(order) + 3
-    spans, pieces = all_free(shown.now, free, types, room), np.empty((room, 4))
-    plans = np.empty((room, 4))
+    capacity = len(order) + 3
+    spans, pieces = all_free(shown.now, free, types, capacity), np.empty((capacity, 4))
+    plans = np.empty((capacity, 4))
     first[0] = 0
     for i in range(len(order)):
         served = in_time(shown, spans, order[i], 0, 0, pieces)
@@ -306,9 +306,9 @@ def plan_beside(
     promised : it must be in time; else it has no more than the pinned GPUs (none are pinned: any number).
     pieces : written: the plan, with up to as many pieces as `spans` has, and two for each of `own`.
     """
-    free = with_room(spans, 2 * len(own))
+    free = grown(spans, 2 * len(own))
     book(free, own, len(own), shown.view_i[4, at], -1, False)
-    free = with_room(free, 0)
+    free = grown(free, 0)
     if promised:
         return in_time(shown, free, at, pinned, pinned_type, pieces)
     return serve(shown, free, at, pinned if pinned > 0 else int(ANY), pinned, pinned_type, np.inf, pieces)
