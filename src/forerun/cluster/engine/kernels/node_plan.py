@@ -328,6 +328,16 @@ def may_start(s: Nodes, job: int) -> bool:
 
 
 @kernel(allocates=False, internal=True)
+def may_start_yet(s: Nodes, job: int, now: float, resolution_s: float) -> bool:
+    """Whether enough nodes are there for a job, for which no other one waits by the plan so far."""
+    kind = s.kind[job]
+    clear(s.beyond)
+    _leave_usable(s, kind, now, max(floor_s(s, now + s.request[job], resolution_s), now))
+    level = s.levels[level_of(s.each[job], s.levels)]
+    return enough(level, s.usable, s.from_word[kind], s.to_word[kind], s.wide[job])
+
+
+@kernel(allocates=False, internal=True)
 def starts_at_once(s: Nodes, job: int) -> bool:
     """Whether enough of the nodes in `usable` are there for a job; then they are chosen."""
     kind = s.kind[job]

@@ -181,10 +181,11 @@ def try_in_order(q: qs.Queue, terms: qs.Terms, now: float) -> bool:
 def plan(q: qs.Queue, terms: qs.Terms, now: float) -> None:
     """Plan the waiting jobs, and start those whose turn is now.
 
+    While a plan is made, nodes are only taken away: a job that has too few of them at one point cannot start later in it.
     Where no later job of a pool can start, only so many are planned as say whether one waits for another.
     """
     meta, s = q.meta, q.nodes
-    find_last(q, terms)
+    _find_last(q, terms)
     npl.begin_plan(s, now, terms.resolution_s, terms.window_s)
     for window in range(len(q.window_from)):
         if q.window_announced[window] <= now < q.window_to[window]:
@@ -193,20 +194,24 @@ def plan(q: qs.Queue, terms: qs.Terms, now: float) -> None:
     stays = 0
     for at in range(meta[qs.WAITING]):
         entry = q.waiting[at]
-        job = choose(q, entry)
-        if q.first_start[job] >= 0.0:
+        if q.first_start[q.entry_job[entry]] >= 0.0:
             continue
+        pool = s.pool[q.entry_kind[entry]]
+        while s.last[pool] > at and not _may_start_yet(q, s.last[pool], now, terms.resolution_s):
+            s.last[pool] = _last_before(q, s.last[pool], pool, at)
+        if at > s.last[pool] and (at >= terms.tested or s.meta[npl.AGAIN] != 0):
+            q.waiting[stays] = entry
+            stays += 1
+            continue
+        job = choose(q, entry)
         npl.clear(s.beyond)
         for window in range(len(q.window_from)):
             until_s = min(q.window_to[window], now + s.request[job])
             if q.window_announced[window] <= now and s.horizon[0] <= q.window_from[window] < until_s:
                 for word in range(len(s.beyond)):
                     s.beyond[word] |= q.window_nodes[window, word]
-        looks = at <= s.last[s.pool[s.kind[job]]] or (at < terms.tested and s.meta[npl.AGAIN] == 0)
-        if (
-            looks
-            and qs.fits(q.limits, job, q.nodes.kind[job], q.gpus[job])
-            and npl.plan_job(s, q.line_nodes[q.line[entry]], job, now, terms.resolution_s)
+        if qs.fits(q.limits, job, q.nodes.kind[job], q.gpus[job]) and npl.plan_job(
+            s, q.line_nodes[q.line[entry]], job, now, terms.resolution_s
         ):
             start(q, terms, job, now)
             s.meta[npl.AGAIN] = 1
@@ -217,20 +222,40 @@ def plan(q: qs.Queue, terms: qs.Terms, now: float) -> None:
 
 
 @kernel(allocates=False, internal=True)
-def find_last(q: qs.Queue, terms: qs.Terms) -> None:
+def _find_last(q: qs.Queue, terms: qs.Terms) -> None:
     """Note the place of the last job of each pool that a plan may start, by limits and free nodes."""
     s = q.nodes
     for pool in range(len(s.last)):
         s.last[pool] = -1
     for at in range(min(q.meta[qs.WAITING], terms.tested) - 1, -1, -1):
-        job = choose(q, q.waiting[at])
-        if (
-            s.last[s.pool[s.kind[job]]] < 0
-            and q.first_start[job] < 0.0
-            and npl.may_start(s, job)
-            and qs.fits(q.limits, job, s.kind[job], q.gpus[job])
-        ):
-            s.last[s.pool[s.kind[job]]] = at
+        pool = s.pool[q.entry_kind[q.waiting[at]]]
+        if s.last[pool] < 0 and _may_start(q, at):
+            s.last[pool] = at
+
+
+@kernel(allocates=False, internal=True)
+def _last_before(q: qs.Queue, place: int, pool: int, first: int) -> int:
+    """The last place before another, from `first` on, whose job a plan may start on nodes of a pool; -1: none."""
+    for at in range(place - 1, first - 1, -1):
+        if q.nodes.pool[q.entry_kind[q.waiting[at]]] == pool and _may_start(q, at):
+            return at
+    return -1
+
+
+@kernel(allocates=False, internal=True)
+def _may_start(q: qs.Queue, at: int) -> bool:
+    """Whether limits and free nodes let the job at a place of the queue start now, whoever waits for these nodes."""
+    job = choose(q, q.waiting[at])
+    if q.first_start[job] >= 0.0 or not qs.fits(q.limits, job, q.nodes.kind[job], q.gpus[job]):
+        return False
+    return npl.may_start(q.nodes, job)
+
+
+@kernel(allocates=False, internal=True)
+def _may_start_yet(q: qs.Queue, at: int, now: float, resolution_s: float) -> bool:
+    """Whether the job at a place of the queue may start now beside those for which nodes are kept free so far."""
+    job = choose(q, q.waiting[at])
+    return q.first_start[job] < 0.0 and npl.may_start_yet(q.nodes, job, now, resolution_s)
 
 
 @kernel(allocates=False, internal=True)
