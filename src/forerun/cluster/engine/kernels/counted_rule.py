@@ -94,20 +94,17 @@ def lay_out_again(q: qs.Queue, terms: qs.Terms, now: float) -> None:
 
 
 @kernel(allocates=False, internal=True)
-def moved(q: qs.Queue, job: int, at_s: float, now: float, first_jobs: bool, anew: bool) -> int:
+def moved(q: qs.Queue, job: int, at_s: float, now: float, first_jobs: bool) -> int:
     """The step to which the promise of a job, of an instant that is to come, moves forward; NONE: it stays.
 
-    Parameters
-    ----------
-    first_jobs : whether the job is among those that may move; others only start, if they fit now.
-    anew : whether promises before it have moved, or jobs were not looked at lately.
+    first_jobs: whether the job is among those that may move; others only start, if they fit now.
     """
     p, need, request = q.linked, q.gpus[job], q.nodes.request[job]
     first = begins = p.begins[job]
     if not first_jobs:
         if lp.least_free(p, p.link[lp.HEAD], min(now + request, at_s)) >= need:
             first = p.link[lp.HEAD]
-    elif anew:
+    else:
         while p.free[p.before[first]] >= need:
             first = p.before[first]
         if p.soonest[p.slot[job]] + request <= at_s:
@@ -131,11 +128,13 @@ def pass_kept(q: qs.Queue, terms: qs.Terms, now: float, changed: bool) -> None:
     p.meta[lp.GIVEN] = 0
     if terms.order == qs.WFP3 and (few or raised or changed):
         qs.count_anew(q, now, terms)
-    stays, wake_s = 0, np.inf
+    stays, wake_s, limited = 0, np.inf, len(q.limits.groups) > 0
     for at in range(meta[qs.WAITING]):
         job = q.waiting[at]
         need, request, at_s = q.gpus[job], s.request[job], made.at[job]
-        if not qs.fits(q.limits, job, s.kind[job], need):  # a job that a limit stops is promised nothing
+        if limited and not qs.fits(
+            q.limits, job, s.kind[job], need
+        ):  # a job that a limit stops is promised nothing
             if at_s != pr.NO_PROMISE and at_s < np.inf:
                 lp.lapse(p, job, need)
                 raised = True
@@ -150,8 +149,8 @@ def pass_kept(q: qs.Queue, terms: qs.Terms, now: float, changed: bool) -> None:
                 lp.promise(p, job, first, request, need)
             if q.first_promise[job] < 0.0:
                 q.first_promise[job] = at_s
-        elif at_s > now:
-            first = moved(q, job, at_s, now, at < terms.tested, raised or few)
+        elif at_s > now and (raised or few):
+            first = moved(q, job, at_s, now, at < terms.tested)
             if first != lp.NONE:
                 at_s, raised = p.time[first], True
         made.at[job] = at_s

@@ -118,6 +118,15 @@ def shape_of(s: npl.Nodes, p: Promises, job: int, kind: int, placement: int) -> 
     return Asked(wide, most, full, rest, loose)
 
 
+@kernel(inline=True)
+def has_free(s: npl.Nodes, p: Promises, job: int) -> bool:
+    """Whether as many GPUs are free as a job has, in any class that it may use, as of `count_free`; limits aside."""
+    kind, gpus = p.asks[job], s.gpus[job]
+    while p.class_free[kind] < gpus and p.other[kind] >= 0:
+        kind = p.other[kind]
+    return bool(p.class_free[kind] >= gpus)
+
+
 @kernel(allocates=False, internal=True)
 def may_start(s: npl.Nodes, p: Promises, job: int, placement: int, seed: int) -> bool:
     """Whether enough GPUs are free for a job in a class that it may use, whoever is promised them."""

@@ -128,7 +128,8 @@ def pass_once(q: qs.Queue, terms: qs.Terms, now: float) -> None:
     chosen = laid = stays = 0
     for at in range(meta[qs.WAITING]):
         job, starts = q.waiting[at], False
-        if at < terms.tested and allowed(q, job):
+        looks = at < terms.tested and (chosen < terms.promises or pr.has_free(s, p, job))
+        if looks and allowed(q, job):
             if pr.may_start(s, p, job, terms.placement, terms.seed):
                 while laid < chosen:  # only now is a promise of any consequence
                     promise_once(q, terms, p.chosen[laid], now)
