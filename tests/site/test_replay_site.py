@@ -20,6 +20,8 @@ from forerun.site.files import read_machine
 from forerun.site.history import History, Names
 from forerun.site.machine import Declared, Outage, Part, Pool, System, folded, read_system
 from forerun.site.replay.play import CANDIDATES, policy_name, replayed
+from forerun.site.replay.stored import kept_replay
+from forerun.site.replay.whatif import named_policies
 
 from .test_replay import DAY_S, drawn, history, machine, made_by, written
 
@@ -240,7 +242,13 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
         "nodes.conf",
         "res.conf",
     ]
-    for change in (["--no-window", "1"], ["--nodes", "+20"]):
+    replay = kept_replay(kept, content)
+    own = replay.card.policy.order
+    assert isinstance(own, Multifactor) and own.weights is not None and own.weights.age == 1000
+    policies = named_policies(replay)
+    for kind in ("easy", "slurm-backfill", "conservative"):
+        assert policies[f"{kind} multifactor"].order == own
+    for change in (["--no-window", "1"], ["--nodes", "+20"], ["--policy", "easy"]):
         assert run(["replay", "whatif", str(kept), *change, "--json"]) == 0
         assert "verdict" in json.loads(capsys.readouterr().out)
     assert run(["replay", str(log), "--system", str(paths[0])]) == 2

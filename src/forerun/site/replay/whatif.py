@@ -17,7 +17,7 @@ from forerun.site.cases import Case, case_of, setting_of
 from forerun.site.files import declared
 from forerun.site.history import F64, I64, History
 from forerun.site.machine import Declared, System
-from forerun.site.replay.play import policy_name, replayed
+from forerun.site.replay.play import CANDIDATES, ON_NODES, policy_name, replayed
 from forerun.site.replay.replay import Replay
 from forerun.site.replay.scores import scored
 
@@ -140,6 +140,13 @@ class Difference:
     jobs: int
     fortnights: int
     policies: tuple[str, ...]
+
+
+def named_policies(replay: Replay) -> dict[str, BackfillPolicy]:
+    """The policies that a change may name; an order of the kind of the replay's own has its weights."""
+    tried = ON_NODES if replay.main.pool.parts else CANDIDATES
+    own = (one.with_(order=replay.card.policy.order) for one in tried)
+    return {policy_name(one): one for one in (*tried, *own, *replay.card.alike)}
 
 
 def what_if(replay: Replay, change: Counterfactual) -> Difference:

@@ -255,16 +255,15 @@ def _change(
 ) -> Counterfactual:
     """What is asked for. Raises UsageError for what cannot be, and for nothing."""
     from forerun.core.errors import Problem, UsageError, known_names
-    from forerun.site.replay.play import CANDIDATES, ON_NODES, policy_name
-    from forerun.site.replay.whatif import Counterfactual
+    from forerun.site.replay.play import policy_name
+    from forerun.site.replay.whatif import Counterfactual, named_policies
 
     problems: list[Problem] = []
     chosen = None
     if policy is not None or order is not None:
         now, by = policy_name(made.card.policy).split()
         name = f"{policy or now} {order or by}"
-        known = (*(ON_NODES if made.main.pool.parts else CANDIDATES), *made.card.alike)
-        names = {policy_name(one): one for one in known}
+        names = named_policies(made)
         chosen = names.get(name)
         if chosen is None:
             problems.append(Problem(f"--policy {name}", known_names(name, names)))
