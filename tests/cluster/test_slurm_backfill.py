@@ -189,6 +189,17 @@ def test_shares_count_again_every_few_minutes() -> None:
     assert starts(made, SlurmBackfill(order=slow)) == [1, 1002, 2003, 2014]
 
 
+def test_shares_count_at_multiples_of_their_period() -> None:
+    """One GPU. At second 300 bob has used less than ann, when her next job and his may start he has used more."""
+    made = setting([0, 1, 2, 3, 4], [1] * 5, [276, 12, 20, 10, 10], [1000] * 5, 1)
+    made = replace(made, jobs=replace(made.jobs, user=("cat", "ann", "bob", "ann", "bob")))
+    fair = SlurmBackfill(order=Multifactor(weights=Weights(fairshare=1000), half_life_s=0, count_s=300))
+    of_ann, of_bob = starts(made, fair)[3:]
+    assert of_bob < of_ann
+    of_ann, of_bob = starts(replace(made, origin_s=289.0), fair)[3:]  # a multiple is at second 311
+    assert of_ann < of_bob
+
+
 def test_no_job_starts_into_maintenance_that_begins_behind_the_window_of_plans() -> None:
     """Two nodes; a job of three days may not start on the one that is out in two, nor another before it is over."""
     day_s = 86_400

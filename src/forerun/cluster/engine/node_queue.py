@@ -54,12 +54,12 @@ class Shares:
         self.due_s = -np.inf
 
     def count(self, now_s: float) -> None:
-        """Charge everybody until now, and count what their shares add."""
+        """Charge everybody until an instant since which nothing has changed, and count what their shares add."""
         order, ranks = self.order, self.ranks
         for owner in np.flatnonzero(ranks.usage_gpus).tolist():
             qs.settle(ranks, owner, now_s, self.decay_per_s)
         idle = ranks.usage_gpus == 0
-        gone = np.exp(-self.decay_per_s * (now_s - ranks.usage_s))
+        gone = np.exp(-self.decay_per_s * np.maximum(now_s - ranks.usage_s, 0.0))
         gpu_s = np.where(idle, ranks.usage * gone, ranks.usage)
         tree = self.tree
         gpu_s = np.bincount(self.node, gpu_s * self.rate, len(tree)).astype(np.float64)
@@ -217,12 +217,13 @@ class NodeQueueRules(QueueRules):
 
     def advance_to(self, until_s: float) -> float:
         """Play on, with shares that are counted in between."""
-        shares, next_s = self.shares, self.coming_s
+        shares, next_s, every_s = self.shares, self.coming_s, self.terms.count_s
         if shares is None:
             return float(nq.advance(self.queue, self.terms, until_s))
+        phase_s = float(self.queue.nodes.phase[0])
         while True:
-            if next_s >= shares.due_s:
-                shares.count(next_s)
+            if shares.due_s <= next_s < math.inf:
+                shares.count((next_s + phase_s) // every_s * every_s - phase_s)
                 self.queue.clock[qs.RANKED_S] = -np.inf
             next_s = float(nq.advance(self.queue, self.terms, min(until_s, shares.due_s)))
             if not shares.due_s <= next_s < until_s:

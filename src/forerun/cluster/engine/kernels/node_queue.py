@@ -68,8 +68,9 @@ def advance(q: qs.Queue, terms: qs.Terms, until_s: float) -> float:
                 meta[qs.ARRIVED] += 1
             if qs.come(q, job, now, terms):
                 news |= qs.BEGAN if q.begins[job] and terms.rule == qs.PLAN else qs.CAME
-        if terms.count_s > 0.0 and now >= clock[qs.RANKED_S] + terms.count_s:
-            qs.count_anew(q, now, terms)
+        counted_s = npl.floor_s(q.nodes, now, terms.count_s)
+        if terms.count_s > 0.0 and counted_s > clock[qs.RANKED_S]:
+            qs.count_anew(q, counted_s, terms)
             news |= qs.RANKED if terms.rule != qs.PLAN else 0
         if delayed:
             slurm_rule.note(q, terms, now, news)

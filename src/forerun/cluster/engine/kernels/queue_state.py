@@ -362,9 +362,9 @@ def charge(ranks: Ranks, job: int, gpus: int, now: float, decay_per_s: float) ->
 def settle(ranks: Ranks, owner: int, now: float, decay_per_s: float) -> None:
     """Charge an owner until now: the integral in closed form."""
     seconds = now - ranks.usage_s[owner]
-    ranks.usage_s[owner] = now
     if seconds <= 0.0:
         return
+    ranks.usage_s[owner] = now
     if decay_per_s == 0.0:
         ranks.usage[owner] += ranks.usage_gpus[owner] * seconds
         return
