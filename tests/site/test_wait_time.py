@@ -26,8 +26,9 @@ from forerun.site.kernels import play_on as kernel
 from forerun.site.shown import outages_of
 from forerun.site.wait_time import forecast as fc
 from forerun.site.wait_time import reference
-from forerun.site.wait_time.answer import StartForecast, answer
-from forerun.site.wait_time.backtest import block_interval, pinball
+from forerun.site.wait_time.alike import Alike
+from forerun.site.wait_time.answer import StartForecast, answer, covered, share_up_to
+from forerun.site.wait_time.backtest import block_interval
 from forerun.site.wait_time.classes import class_of
 from forerun.site.wait_time.situation import HORIZON_S, TERMS, Question, Situation
 
@@ -202,7 +203,7 @@ def test_levels_are_corrected_to_what_former_answers_reached() -> None:
     rng = np.random.default_rng(7)
     wide = fc.Distribution.of(rng.normal(3.0, 1.0, 4000), np.ones(4000))
     came = rng.normal(3.0, 0.5, 4000)
-    reached = np.array([wide.reached(wait, 0.5) for wait in came[:2000].tolist()])
+    reached = np.array([wide.levels_of(wait)[0] for wait in came[:2000].tolist()])
     off = []
     for count in (fc.LEAST_PAST - 1, 100, 2000):
         low, high = wide.corrected(reached[:count]).quantiles([0.25, 0.75])
@@ -214,7 +215,61 @@ def test_levels_are_corrected_to_what_former_answers_reached() -> None:
         0.9, abs=1e-6
     )
     same = fc.Distribution.of(np.array([2.0, 3.0, 3.0, 3.0, 4.0]), np.ones(5))
-    assert [same.reached(3.0, between) for between in (0.0, 0.5, 1.0)] == pytest.approx([0.3, 0.5, 0.7])
+    assert [*same.levels_of(3.0), *same.levels_of(3.5)] == pytest.approx([0.3, 0.7, 0.8, 0.8])
+    assert [same.levels_of(wait) for wait in (1.0, 5.0)] == [(0.0, 0.0), (1.0, 1.0)]
+
+
+@pytest.mark.parametrize("at_once", [0.0, 0.3, 0.7, 0.95])
+def test_the_truth_has_the_coverage_that_it_promises_however_often_jobs_start_at_once(at_once: float) -> None:
+    """Waits are drawn from the answer itself; half as wide or twice as wide an answer is seen as such."""
+    rng, count = np.random.default_rng(3), 4000
+    none = rng.random((2, count)) < at_once
+    truth, came = np.where(none, fc.scale(0.0), rng.normal(4.0, 0.5, (2, count)))
+    shares = {}
+    for wide in (0.5, 1.0, 2.0):
+        points = np.where(none[0], truth, 4.0 + wide * (truth - 4.0))
+        answer_ = fc.Distribution.of(points, np.ones(count))
+        levels = np.array([answer_.levels_of(wait) for wait in came.tolist()])
+        shares[wide] = covered(levels).shares
+        assert share_up_to(levels, 1.0).min() == 1.0 and np.mean(levels) == pytest.approx(0.5, abs=0.03)
+    assert all(abs(share - promised) < 0.025 for promised, share in shares[1.0].items())
+    if at_once < 0.5:
+        assert shares[0.5][0.5] < 0.47 and shares[2.0][0.5] > 0.53
+
+
+def test_jobs_are_alike_that_have_as_many_before_them() -> None:
+    """Who comes while nobody waits starts at once; who comes to a queue of twenty waits for hours: alike are one's own."""
+    submit_s = np.arange(400) * 3600.0
+    queue = (np.arange(400) // 20) % 2 == 1
+    start_s = np.where(queue, (np.arange(400) // 20 + 1) * 20 * 3600.0, submit_s)
+    log = history(submit_s, start_s, start_s + 600.0, [4] * 400, [1800.0] * 400)
+    at_once = {}
+    for row, gpus in ((394, 4), (370, 4), (394, 2)):
+        waits_s, alike = Alike(log).waits_s(Question(float(submit_s[row]), gpus, 1800.0), row, 0.0)
+        assert alike.sum() == pytest.approx(1.0)
+        at_once[row, gpus] = float(alike[waits_s == 0.0].sum())
+    assert at_once[394, 4] < 0.1, "fourteen wait"
+    assert at_once[370, 4] > 0.8, "nobody waits"
+    assert at_once[394, 2] > 0.8, "nobody waits who asks for so little"
+
+
+def test_the_kind_of_answer_that_was_better_has_the_weight() -> None:
+    """Draws that are right to a minute beside a history that says nothing, and the other way round."""
+    rng, count = np.random.default_rng(5), 700
+    submit_s = np.arange(count) * 3600.0
+    wait_s = np.round(10.0 ** rng.uniform(2.0, 4.5, count))
+    log = history(submit_s, submit_s + wait_s, submit_s + wait_s + 60.0, [4] * count, [1800.0] * count)
+    rows = np.arange(count)
+    loss = {}
+    for right in (True, False):
+        said = fc.scale(wait_s) if right else rng.permutation(fc.scale(wait_s))
+        asked = fc.Asked(submit_s, log.start_s, said, np.full(count, 0.2))
+        quantiles = fc.Answers(fc.Forecaster(log), rows, asked).quantiles(rows[200:])
+        loss[right] = fc.pinball(quantiles, asked.wait()[200:]).mean()
+        blind = np.tile(np.quantile(fc.scale(wait_s), fc.LEVELS), (count - 200, 1))
+        loss["blind"] = fc.pinball(blind, asked.wait()[200:]).mean()
+    assert loss[True] < 0.1 * loss["blind"]
+    assert loss[False] < 1.1 * loss["blind"]
 
 
 # -- the draws -----------------------------------------------------------------------------------------------------------
@@ -553,7 +608,7 @@ def test_the_interval_of_a_mean_difference() -> None:
 
 def test_pinball_loss() -> None:
     quantiles = np.tile(np.arange(9.0), (2, 1))
-    found = pinball(quantiles, np.array([2.5, np.nan]))
+    found = fc.pinball(quantiles, np.array([2.5, np.nan]))
     levels = np.array(fc.LEVELS)
     expected = [
         level * (2.5 - q) if q < 2.5 else (1 - level) * (q - 2.5) for level, q in zip(levels, range(9))

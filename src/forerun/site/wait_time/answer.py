@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from forerun.site.history import F64, Mask
+from forerun.site.history import F64
 from forerun.site.kernels.play_on import KEPT_BACK, Draws
 from forerun.site.wait_time import forecast as fc
 from forerun.site.wait_time.classes import class_name
@@ -143,12 +143,11 @@ def answer(
     draws = situation.draw(forecaster.rng(question), fc.DRAWS)
     waits = fc.scale(situation.waits_s(draws))
     middle, spread = fc.middle_and_spread(waits)
-    known = situation.known
-    calibrated = fc.calibrated(
-        asked, len(rows), question.at_s, middle, spread, fc.class_history(known, question)
-    )
     answers = fc.Answers(forecaster, rows, asked)
-    if calibrated is not None:
+    pair = fc.calibrated(asked, len(rows), question.at_s, middle, spread, forecaster.alike(question))
+    calibrated = None
+    if pair is not None:
+        calibrated = answers.weighed(pair, question.at_s, len(rows))
         code = forecaster.code_of(question)
         calibrated = answers.corrected(calibrated, question.at_s, len(rows), code)
     causes = _causes(situation, draws, float(fc.unscale(middle)))
@@ -202,30 +201,38 @@ def _covered(answers: fc.Answers, at_s: float) -> Covered:
     """The last answers whose jobs have started by an instant, each as it was given."""
     asked = answers.asked
     judged = np.sort(asked.known_at(at_s, len(asked.at_s))[-fc.JUDGED :])
-    return covered(asked.wait()[judged], answers.quantiles(judged))
+    return covered(answers.levels(judged))
 
 
-def covered(wait: F64, quantiles: F64, among: Mask | None = None) -> Covered:
+def covered(levels: F64) -> Covered:
     """How many intervals contained what came.
 
     Parameters
     ----------
-    wait : float64[answers], on the logarithmic scale.
-    quantiles : float64[answers, levels], likewise; nan: there was no answer.
-    among : bool[answers], which to look at (default: all).
+    levels : float64[answers, 2], the least and the greatest level at which what came lies in each; nan: not known.
     """
-    usable = np.isfinite(wait) & np.isfinite(quantiles[:, 0])
-    usable &= True if among is None else among
-    wait, quantiles = wait[usable], quantiles[usable]
-    count, inside = len(wait), inside_of(wait, quantiles)
+    levels = levels[np.isfinite(levels[:, 0])]
+    count, inside = len(levels), inside_of(levels)
     return Covered(
         count, {promised: float(good.mean()) if count else np.nan for promised, good in inside.items()}
     )
 
 
-def inside_of(wait: F64, quantiles: F64) -> dict[float, Mask]:
-    """By what each interval promises, bool[answers], whether it contained what came; as for `covered`."""
+def inside_of(levels: F64) -> dict[float, F64]:
+    """By what each interval promises, float64[answers], whether it contained what came; as for `covered`.
+
+    If an answer gives what came a probability of its own, as it does to no wait at all on an empty machine, the part of its
+    levels that lies within the interval counts: else an interval that is as wide as it should be would seem too wide.
+    """
+    ends = {promised: (fc.LEVELS[low], fc.LEVELS[high]) for promised, (low, high) in fc.INTERVALS.items()}
     return {
-        promised: (quantiles[:, low] <= wait) & (wait <= quantiles[:, high])
-        for promised, (low, high) in fc.INTERVALS.items()
+        promised: share_up_to(levels, high) - share_up_to(levels, low)
+        for promised, (low, high) in ends.items()
     }
+
+
+def share_up_to(levels: F64, level: float) -> F64:
+    """float64[answers], the part of the levels at which what came lies that is not above one; as for `covered`."""
+    low, high = levels.T
+    part: F64 = np.clip((level - low) / np.where(high > low, high - low, 1.0), 0.0, 1.0)
+    return np.where(high > low, part, low <= level)

@@ -12,10 +12,10 @@ from forerun.core.errors import TraceError
 from forerun.core.result.numbers import format_number
 from forerun.core.rng import stream
 from forerun.core.version import VERSION
-from forerun.site.history import F64, I64, Mask
+from forerun.site.history import F64, I64
 from forerun.site.wait_time import forecast as fc
 from forerun.site.wait_time import reference
-from forerun.site.wait_time.answer import Covered, covered, inside_of
+from forerun.site.wait_time.answer import Covered, covered, inside_of, share_up_to
 from forerun.site.wait_time.situation import Question
 
 _DAY_S: Final = 86_400.0
@@ -185,27 +185,28 @@ def back_test(
     pool, jobs = forecaster.pool(largest), forecaster.rows_like(largest)
     rows = jobs[log.submit_s[jobs] >= log.complete_from_s + BEGIN_S][::every][-most:]
     asked = forecaster.ask(rows, lambda done: said(done, len(rows)))
-    quantiles = fc.Answers(forecaster, rows, asked).quantiles(np.arange(len(rows)))
+    answers, every_one = fc.Answers(forecaster, rows, asked), np.arange(len(rows))
+    quantiles, levels = answers.quantiles(every_one), answers.levels(every_one)
     wait = asked.wait()
     answered = np.isfinite(quantiles[:, 0])
     scored = np.flatnonzero(answered & np.isfinite(wait))
     if len(scored) < fc.LEAST_PAST:
         what = f"{len(scored)} answers can be scored, of {len(rows)} jobs asked about; {fc.LEAST_PAST} are needed"
         raise TraceError.at(log.source, what)
-    loss = pinball(quantiles, wait)[scored]
+    loss = fc.pinball(quantiles, wait)[scored]
     histories = {
-        name: pinball(q, wait)[scored] for name, q in reference.class_histories(log, jobs, rows).items()
+        name: fc.pinball(q, wait)[scored] for name, q in reference.class_histories(log, jobs, rows).items()
     }
     best = min(histories, key=lambda name: float(np.nanmean(histories[name])))
     history = histories[best]
-    bounds = pinball(reference.qbets(log, jobs, rows), wait)[scored]
+    bounds = fc.pinball(reference.qbets(log, jobs, rows), wait)[scored]
 
     def part(name: str, among: I64, day: float = np.nan) -> Part:
         means = (float(np.nanmean(values[among])) for values in (loss, history, bounds))
-        those = scored[among]
-        inside = inside_of(wait[those], quantiles[those])
+        those = levels[scored[among]]
+        inside = inside_of(those)
         errors = {one: _two_errors(good, at_s[among], forecaster.seed) for one, good in inside.items()}
-        return Part(name, day, covered(wait[those], quantiles[those]), errors, *means)
+        return Part(name, day, covered(those), errors, *means)
 
     empty, at_s, of = asked.empty[scored], asked.at_s[scored], log.partition.codes[rows[scored]]
     everything = np.arange(len(scored))
@@ -238,35 +239,16 @@ def back_test(
         best=best,
         difference=block_interval(loss - history, at_s, forecaster.seed),
         reached={
-            name: dict(zip(fc.LEVELS, _reached(wait[scored[among]], quantiles[scored[among]]), strict=True))
+            name: {level: float(share_up_to(levels[scored[among]], level).mean()) for level in fc.LEVELS}
             for name, among in {"all": everything, **regimes}.items()
         },
     )
 
 
-def pinball(quantiles: F64, wait: F64) -> F64:
-    """float64[answers], the mean over the levels; nan without an answer or a start.
-
-    Parameters
-    ----------
-    quantiles : float64[answers, levels].
-    wait : float64[answers], what came.
-    """
-    levels = np.array(fc.LEVELS)
-    error = wait[:, None] - quantiles
-    loss: F64 = np.maximum(levels * error, (levels - 1.0) * error).mean(axis=1)
-    return loss
-
-
-def _two_errors(inside: Mask, at_s: F64, seed: int) -> float:
+def _two_errors(inside: F64, at_s: F64, seed: int) -> float:
     """Two standard errors of the share of intervals that contained the start."""
-    _, low, high = block_interval(inside.astype(np.float64), at_s, seed)
+    _, low, high = block_interval(inside, at_s, seed)
     return 0.5 * (high - low)
-
-
-def _reached(wait: F64, quantiles: F64) -> list[float]:
-    shares: list[float] = (wait[:, None] <= quantiles).mean(axis=0).tolist()
-    return shares
 
 
 def block_interval(difference: F64, at_s: F64, seed: int) -> tuple[float, float, float]:

@@ -1,9 +1,10 @@
 """Answers: what draws say, corrected by how far they were off for the jobs that started last.
 
 Waits are compared on a logarithmic scale, log10(wait + a minute): being an hour off matters less after a day than after a
-minute. An answer is a set of weighted waits. Most of the weight is on the median of the draws plus each recent error of such
+minute. An answer is a set of weighted waits. Some of the weight is on the median of the draws plus each recent error of such
 medians, apart for an empty machine (where the draws start the job at once) and a busy one, where an error counts in
-proportion to the square root of how much the draws differ now and differed then. The rest is on the waits of the class.
+proportion to the square root of how much the draws differ now and differed then. The rest is on the waits of former jobs
+that are alike. How much each has is what did best in the former answers.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from forerun.core.rng import stream
 from forerun.site.history import F64, I64, History, Mask
 from forerun.site.inference import KnownAt
 from forerun.site.machine import Pool, first_of
-from forerun.site.wait_time.classes import class_of, request_class
+from forerun.site.wait_time.alike import Alike
 from forerun.site.wait_time.situation import Question, Situation
 
 _DAY_S: Final = 86_400.0
@@ -36,10 +37,10 @@ LEAST_PAST: Final = 40
 #: the former questions looked at, and how many of their errors are used, those that became known last
 RECENT: Final = 800
 ERRORS: Final = 200
-#: the weight of the class history, and how many of its waits
-HISTORY_SHARE: Final = 0.15
-HISTORY: Final = 200
-LEAST_HISTORY: Final = 20
+#: the shares of weight on former jobs that are alike; the former answers by whose loss another's is chosen, and how fast
+SHARES: Final = (0.0, 0.25, 0.5, 0.75, 1.0)
+LEARNED: Final = 400
+_RATE: Final = 1.0
 #: the machine counts as empty where the median draw starts within so many seconds
 AT_ONCE_S: Final = 60.0
 #: places of equal waits, spread evenly
@@ -91,15 +92,19 @@ class Distribution:
         """float64[levels], on the logarithmic scale."""
         return np.interp(levels, self.below, self.points)
 
-    def reached(self, wait: float, between: float) -> float:
-        """The level at which a wait lies; where several waits are equal, so much of the way from the lowest of theirs."""
-        first, last = (
-            np.searchsorted(self.points, wait, "left"),
-            np.searchsorted(self.points, wait, "right") - 1,
-        )
-        if last > first:
-            return float(self.below[first] + between * (self.below[last] - self.below[first]))
-        return float(np.interp(wait, self.points, self.below, left=0.0, right=1.0))
+    def mixed(self, other: Distribution, share: float) -> Distribution:
+        """With so much of the weight as another one has it, which is of the same points."""
+        return replace(self, below=(1.0 - share) * self.below + share * other.below)
+
+    def levels_of(self, wait: float) -> tuple[float, float]:
+        """The least and the greatest level at which a wait lies, which differ if several points are equal to it."""
+        first = int(np.searchsorted(self.points, wait, "left"))
+        last = int(np.searchsorted(self.points, wait, "right")) - 1
+        if last <= first:
+            at = float(np.interp(wait, self.points, self.below, left=0.0, right=1.0))
+            return at, at
+        low = float(self.below[first]) if first else 0.0
+        return low, float(self.below[last]) if last < len(self.points) - 1 else 1.0
 
     def corrected(self, reached: F64) -> Distribution:
         """With levels at which so many waits lie as they promise.
@@ -155,9 +160,9 @@ class Asked:
 
 
 def calibrated(
-    asked: Asked, before: int, at_s: float, middle: float, spread: float, history: F64
-) -> Distribution | None:
-    """The answer to a question; None where too few former ones are known.
+    asked: Asked, before: int, at_s: float, middle: float, spread: float, alike: tuple[F64, F64]
+) -> tuple[Distribution, Distribution] | None:
+    """Two answers to a question, of the same points: by errors, and by jobs that are alike. None: too few are known.
 
     Parameters
     ----------
@@ -165,26 +170,21 @@ def calibrated(
     before : how many.
     at_s : the instant of the question.
     middle, spread : what the draws say, as in `Asked`.
-    history : waits of the class, on the logarithmic scale.
+    alike : waits in seconds of former jobs, and how alike they are.
     """
     known = asked.known_at(at_s, before)
     if len(known) < LEAST_PAST:
         return None
     empty = bool(middle <= scale(AT_ONCE_S))
-    alike = known[asked.empty[known] == empty]
-    errors_of = (alike if len(alike) >= LEAST_PAST else known)[-ERRORS:]
+    same = known[asked.empty[known] == empty]
+    errors_of = (same if len(same) >= LEAST_PAST else known)[-ERRORS:]
     errors = asked.wait()[errors_of] - asked.middle[errors_of]
     if not empty:
         errors = errors * np.sqrt(spread / asked.spread[errors_of])
-    share = HISTORY_SHARE if len(history) else 0.0
-    points = np.concatenate([np.maximum(middle + errors, scale(0.0)), history])
-    weights = np.concatenate(
-        [
-            np.full(len(errors), (1.0 - share) / len(errors)),
-            np.full(len(history), share / max(len(history), 1)),
-        ]
-    )
-    return Distribution.of(points, weights)
+    points = np.concatenate([np.maximum(middle + errors, scale(0.0)), scale(alike[0])])
+    by_errors = np.append(np.full(len(errors), 1.0 / len(errors)), np.zeros(len(alike[0])))
+    by_alike = np.append(np.zeros(len(errors)), alike[1]) if len(alike[0]) else by_errors
+    return Distribution.of(points, by_errors), Distribution.of(points, by_alike)
 
 
 def middle_and_spread(draws: F64) -> tuple[float, float]:
@@ -225,7 +225,7 @@ class Forecaster:
         self.partition, self.gpus = partition, gpus
         self._days: dict[int, tuple[tuple[Pool, ...], float]] = {}
         self._asked: dict[int, tuple[float, float]] = {}
-        self._rows: dict[tuple[tuple[tuple[str, int], ...], int], I64] = {}
+        self._of: dict[tuple[tuple[tuple[str, int], ...], int], tuple[I64, Alike]] = {}
 
     def _day(self, at_s: float) -> tuple[tuple[Pool, ...], float]:
         """The pools, and from when on the log is complete, by what was known when the day began."""
@@ -268,20 +268,29 @@ class Forecaster:
             else f"jobs of up to {most} {self.log.unit}"
         )
 
-    def _jobs(self, question: Question) -> I64:
+    def _jobs(self, question: Question) -> tuple[I64, Alike]:
         """The jobs of the pool of one."""
         pools, number = self._pool(question)
         key = tuple((one.partition, one.most_gpus) for one in pools), number
-        if key not in self._rows:
+        if key not in self._of:
             of = first_of([pool.takes(self.log) for pool in pools])
-            self._rows[key] = np.flatnonzero(of == number)
-        return self._rows[key]
+            rows = np.flatnonzero(of == number)
+            self._of[key] = rows, Alike(self.log.of(rows))
+        return self._of[key]
+
+    def _there(self, question: Question, before: int | None) -> int:
+        """How many jobs of the pool of one are there; as `situation` takes them."""
+        came = int(np.searchsorted(self.log.submit_s, question.at_s, side="right"))
+        return int(np.searchsorted(self._jobs(question)[0], came if before is None else min(came, before)))
+
+    def alike(self, question: Question, before: int | None = None) -> tuple[F64, F64]:
+        """The last waits in seconds of the pool's jobs, and how alike each job is to the one in question, in sum 1."""
+        there, since_s = self._there(question, before), self._day(question.at_s)[1]
+        return self._jobs(question)[1].waits_s(question, there, since_s)
 
     def known(self, question: Question, before: int | None = None) -> History:
         """The jobs of the pool of one, as of its instant; as `situation` takes them."""
-        rows, at_s = self._jobs(question), question.at_s
-        came = int(np.searchsorted(self.log.submit_s, at_s, side="right"))
-        rows = rows[: np.searchsorted(rows, came if before is None else min(came, before))]
+        rows, at_s = self._jobs(question)[0][: self._there(question, before)], question.at_s
         return replace(self.log.of(rows).until(at_s), complete_from_s=self._day(at_s)[1])
 
     def situation(self, question: Question, before: int | None = None) -> Situation:
@@ -340,33 +349,23 @@ class Forecaster:
 
     def rows_like(self, question: Question) -> I64:
         """The jobs of the pool of one that were submitted before its instant and since the log is complete."""
-        rows, at_s = self._jobs(question), question.at_s
+        rows, at_s = self._jobs(question)[0], question.at_s
         submit_s = self.log.submit_s[rows]
         return rows[(submit_s >= self._day(at_s)[1]) & (submit_s <= at_s)]
 
 
-def class_history(known: History, question: Question) -> F64:
-    """The last waits of jobs like one, on the logarithmic scale.
-
-    Of its class, or with its requested time alone, or of all, whichever first has enough.
+def pinball(quantiles: F64, wait: ArrayLike) -> F64:
+    """float64[answers], the mean over the levels; nan without an answer or a start.
 
     Parameters
     ----------
-    known : the pool's jobs, as of the instant.
-    question : about the job.
+    quantiles : float64[answers, levels].
+    wait : float64[answers], what came, or one for all.
     """
-    started = np.flatnonzero(known.started & (known.submit_s >= known.complete_from_s))
-    started = started[np.argsort(known.start_s[started], kind="stable")]
-    nodes, requested_s = known.gpus[started], known.requested_s[started]
-    ours = np.array([question.gpus]), np.array([question.requested_s])
-    for alike in (
-        class_of(nodes, requested_s) == class_of(*ours),
-        request_class(requested_s) == request_class(ours[1]),
-    ):
-        if np.count_nonzero(alike) >= LEAST_HISTORY:
-            started = started[alike]
-            break
-    return scale(known.wait_s[started[-HISTORY:]])
+    levels = np.array(LEVELS)
+    error = np.asarray(wait)[..., None] - quantiles
+    loss: F64 = np.maximum(levels * error, (levels - 1.0) * error).mean(axis=-1)
+    return loss
 
 
 class Answers:
@@ -380,22 +379,34 @@ class Answers:
     Attributes
     ----------
     forecasts : of each question, before its levels are corrected; None: there is no answer.
-    reached : float64[questions], the level at which what came lies in it; nan: that is not known, or there is none.
+    losses : float64[questions, shares], of an answer with each of `SHARES`; nan: not known, or there is none.
+    reached : float64[questions], a level at which what came lies in it, of several by turns; nan likewise.
     """
 
     def __init__(self, forecaster: Forecaster, rows: I64, asked: Asked) -> None:
         self.asked, self.partition = asked, forecaster.log.partition.codes[rows]
         self.forecasts: list[Distribution | None] = []
+        self.losses = np.full((len(rows), len(SHARES)), np.nan)
         self.reached = np.full(len(rows), np.nan)
-        wait = asked.wait()
-        for number, row in enumerate(rows.tolist()):
+        for number, (row, wait) in enumerate(zip(rows.tolist(), asked.wait().tolist(), strict=True)):
             question = forecaster.question_of(row)
-            history = class_history(forecaster.known(question, row), question)
             middle, spread = float(asked.middle[number]), float(asked.spread[number])
-            forecast = calibrated(asked, number, question.at_s, middle, spread, history)
+            alike = forecaster.alike(question, row)
+            pair = calibrated(asked, number, question.at_s, middle, spread, alike)
+            forecast = None if pair is None else self.weighed(pair, question.at_s, number)
             self.forecasts.append(forecast)
-            if forecast is not None and np.isfinite(wait[number]):
-                self.reached[number] = forecast.reached(float(wait[number]), number * _GOLDEN % 1.0)
+            if pair is not None and forecast is not None and np.isfinite(wait):
+                each = np.array([pair[0].mixed(pair[1], share).quantiles(LEVELS) for share in SHARES])
+                self.losses[number] = pinball(each, wait)
+                low, high = forecast.levels_of(wait)
+                self.reached[number] = low + number * _GOLDEN % 1.0 * (high - low)
+
+    def weighed(self, pair: tuple[Distribution, Distribution], at_s: float, before: int) -> Distribution:
+        """An answer with the share of each kind that did best in former answers. Parameters as for `calibrated`."""
+        known = self.asked.known_at(at_s, before)
+        losses = self.losses[known[np.isfinite(self.losses[known, 0])][-LEARNED:]].sum(axis=0)
+        weights = np.exp(_RATE * (losses.min() - losses))
+        return pair[0].mixed(pair[1], float(weights @ SHARES / weights.sum()))
 
     def corrected(self, forecast: Distribution, at_s: float, before: int, partition: int) -> Distribution:
         """A forecast with its levels corrected by the former answers that are known.
@@ -413,11 +424,25 @@ class Answers:
         some = mine if len(mine) >= LEAST_RELIABLE else known
         return forecast.corrected(self.reached[some[-RELIABLE:]])
 
+    def given(self, number: int) -> Distribution | None:
+        """The answer to a question; None: there is none."""
+        forecast = self.forecasts[number]
+        if forecast is None:
+            return None
+        return self.corrected(forecast, float(self.asked.at_s[number]), number, int(self.partition[number]))
+
     def quantiles(self, which: I64) -> F64:
         """float64[which, levels], the answers to some questions; nan: none. which: their numbers."""
-        quantiles = np.full((len(which), len(LEVELS)), np.nan)
+        given = (self.given(number) for number in which.tolist())
+        none = np.full(len(LEVELS), np.nan)
+        return np.array([none if one is None else one.quantiles(LEVELS) for one in given])
+
+    def levels(self, which: I64) -> F64:
+        """float64[which, 2], the least and the greatest level at which what came lies; nan: not known."""
+        wait = self.asked.wait()
+        levels = np.full((len(which), 2), np.nan)
         for k, number in enumerate(which.tolist()):
-            if (forecast := self.forecasts[number]) is not None:
-                at_s, partition = float(self.asked.at_s[number]), int(self.partition[number])
-                quantiles[k] = self.corrected(forecast, at_s, number, partition).quantiles(LEVELS)
-        return quantiles
+            given = self.given(number)
+            if given is not None and np.isfinite(wait[number]):
+                levels[k] = given.levels_of(float(wait[number]))
+        return levels
