@@ -411,7 +411,6 @@ class View:
         if self.limits is not None:
             return self._within(Tally(self.limits), np.asarray(order), gpus, skip=skip)
         out, types = np.empty(self.count, np.int64), self.gpu_type.copy()
-        refused = np.zeros(self.count, np.int64)
         quota = np.zeros(0, np.int64) if self.quota is None else self.quota[:-1]
         borrow = self.quota is not None and bool(self.quota[-1])
         ak.take_in_order(
@@ -425,7 +424,6 @@ class View:
             borrow,
             out,
             types,
-            refused,
         )
         return self.seated(out, types, order, skip=skip)
 

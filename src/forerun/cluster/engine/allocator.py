@@ -125,7 +125,6 @@ class AllocatorRules(ObservingRules[float]):
             self.view.nodes_of_job, self.view.seats_for = self._on_nodes, self._seats_for
             self._learn_reach()
             self._require_places()
-        self.unplaced: I64 = np.zeros(count, np.int64)
         self.now_s = 0.0
         self.coming_s = float(self.state.f[ak.SUBMIT, 0])  # whoever follows another job comes later
         record.moved_s[self.state.f[ak.DELAY] >= 0] = np.inf
@@ -258,7 +257,6 @@ class AllocatorRules(ObservingRules[float]):
             longer(view.float_columns, count),
             longer(view.int_columns, count),
         )
-        self.unplaced = longer(self.unplaced, count)
         self._learn_reach()
 
     def take_in(self, row: int, alone: Self, setting: Setting) -> None:
@@ -436,8 +434,7 @@ class AllocatorRules(ObservingRules[float]):
                 )
             self._requeue(int(rows[at]), delay_s, now_s)
         ak.apply(
-            state, float(now_s), rows, gpus, types, view.count, self.placement, self.setting.seed, self.unplaced,
-            named, named_first,
+            state, float(now_s), rows, gpus, types, view.count, self.placement, self.setting.seed, named, named_first,
         )  # fmt: skip
         for job, why in (answer.refused or {}).items():
             self._refuse(int(job), why, gpus, now_s)

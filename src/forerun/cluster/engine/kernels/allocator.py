@@ -401,7 +401,6 @@ def take_in_order(
     borrow: bool,
     out: I64,
     out_type: I64,
-    refused: I64,
 ) -> None:
     """Give jobs what they want in order while it lasts, each on GPUs of one type.
 
@@ -414,10 +413,8 @@ def take_in_order(
     quota : GPUs of each user; empty: no quotas.
     borrow : what is left goes round once more, without quotas.
     out, out_type : written: GPUs by position, and their type.
-    refused : written: 1 for jobs that only the quota keeps waiting.
     """
     out[:] = 0
-    refused[:] = 0
     free = type_size.copy()
     used = np.zeros(max(len(quota), 1), np.int64)
     for turn in range(2 if borrow and len(quota) > 0 else 1):
@@ -428,21 +425,16 @@ def take_in_order(
                 continue
             user = view_i[4, at] if len(quota) > 0 else 0
             if turn == 0 and len(quota) > 0 and used[user] + gpus > quota[user]:
-                refused[at] = 1
                 continue
             chosen = _type_for(at, gpus, view_i, rate, free)
             if chosen >= 0:
                 out[at] = gpus
                 out_type[at] = chosen
                 free[chosen] -= gpus
-                refused[at] = 0
                 if turn == 0:
                     used[user] += gpus
             elif turn == 0 and not skip:
                 break
-    for at in range(len(out)):
-        if refused[at] == 1 and _type_for(at, want[at], view_i, rate, free) < 0:
-            refused[at] = 0
 
 
 @kernel
@@ -475,25 +467,22 @@ def apply(
     count: int,
     placement: int,
     seed: int,
-    unplaced: I64,
     named: I64,
     named_first: I64,
-) -> int:
+) -> None:
     """Carry an allocation out: shrinking and stopping first, then jobs with named GPUs, then the rest as given.
 
-    A running job with named GPUs moves. A job for which there are no admissible nodes keeps waiting; returns how many do.
+    A running job with named GPUs moves. A job for which there are no admissible nodes keeps waiting.
 
     Parameters
     ----------
     rows, gpus, types, count : jobs, their GPUs and GPU types by position, and how many positions there are.
     placement, seed : one of the placements above, and the seed of the random one.
-    unplaced : written, by position: 1 for jobs that keep waiting for nodes.
     named, named_first : GPUs by number, ascending for each job; those of position p are `named_first[p]` up to
         `named_first[p + 1]` (none: the placement chooses; `named_first` empty: for no job).
     """
     wait = 0.0  # until GPUs that are given up are free
     for at in range(count):
-        unplaced[at] = 0
         job = rows[at]
         held = s.i[HELD, job]
         moved = _is_named(named_first, at)
@@ -513,21 +502,17 @@ def apply(
                 s.type_free[s.i[TYPE, job]] += held
                 s.i[HELD, job] = 0
                 s.meta[RUNNING] = remove(s.end_order, s.end_key, s.end_at, s.i[ROW], s.meta[RUNNING], job)
-    missing = 0
     for turn in range(2 if len(named_first) > 0 else 1):
         for at in range(count):
             job = rows[at]
-            if gpus[at] == 0 or s.i[HELD, job] > 0 or unplaced[at] == 1:
+            if gpus[at] == 0 or s.i[HELD, job] > 0:
                 continue
             first, last = 0, 0
             if _is_named(named_first, at):
                 first, last = named_first[at], named_first[at + 1]
             if len(named_first) > 0 and turn == 0 and last == first:
                 continue
-            if not _start(s, now, job, gpus[at], types[at], placement, seed, named, first, last, wait):
-                unplaced[at] = 1
-                missing += 1
-    return missing
+            _start(s, now, job, gpus[at], types[at], placement, seed, named, first, last, wait)
 
 
 @kernel
@@ -548,7 +533,8 @@ def _start(
     first: int,
     last: int,
     wait: float,
-) -> bool:
+) -> None:
+    """A job gets GPUs, if there are admissible nodes for it."""
     nodes = 1
     if last > first:
         nodes = node = 0
@@ -571,7 +557,7 @@ def _start(
             s.i[STATE, job] = WAITING
             s.i[PREEMPTS, job] += 1
             _log(s, now, job)
-        return False
+        return
     s.type_free[gpu_type] -= gpus
     before = s.i[BEFORE, job] if s.i[STATE, job] == HOLDING else 0
     fresh = before == 0 and s.i[STARTS, job] == 0
@@ -590,7 +576,6 @@ def _start(
     end_s = s.f[END, job]
     s.meta[RUNNING] = push(s.end_order, s.end_key, s.end_at, s.i[ROW], s.meta[RUNNING], job, end_s)
     _log(s, now, job)
-    return True
 
 
 @kernel
