@@ -406,10 +406,9 @@ class View:
         """
         from forerun.cluster.engine.kernels import allocator as ak
 
-        if self.reach is not None and not self.reach.is_everywhere:
-            return self._in_reach(np.asarray(order), gpus, skip=skip)
-        if self.limits is not None:
-            return self._within(Tally(self.limits), np.asarray(order), gpus, skip=skip)
+        confined = self.reach is not None and not self.reach.is_everywhere
+        if confined or self.limits is not None:
+            return self._in_turn(np.asarray(order), gpus, skip=skip)
         out, types = np.empty(self.count, np.int64), self.gpu_type.copy()
         quota = np.zeros(0, np.int64) if self.quota is None else self.quota[:-1]
         borrow = self.quota is not None and bool(self.quota[-1])
@@ -521,23 +520,25 @@ class View:
                 break
         return Allocation(gpus, types, seats=seats)
 
-    def _in_reach(self, order: I64, gpus: I64, *, skip: bool) -> Allocation:
-        """As `on_types`, where jobs may not use all nodes: one that has no place holds up only those of its own partition.
+    def _in_turn(self, order: I64, gpus: I64, *, skip: bool) -> Allocation:
+        """As `on_types`, within limits, and where jobs may not use all nodes.
 
-        Running jobs stay, and give way, the last in the order first, to one before them that has no place otherwise.
+        A job that only a limit keeps waiting is passed over; one that has no place holds up only those of its own partition.
+        Where nodes are tracked, running jobs stay, and give way, the last in the order first, to one before them that has no
+        place otherwise.
         """
-        assert self.reach is not None
-        jobs, held, need_of = self.job, self.held, gpus.tolist()
+        jobs, held, need_of, tracked = self.job, self.held, gpus.tolist(), len(self.owner) > 0
         tally = None if self.limits is None else Tally(self.limits)
         quota = None if self.quota is None else self.quota[:-1].copy()
         borrows = self.quota is not None and bool(self.quota[-1])
-        sits: BOOL = (held > 0) & (gpus == held)
+        sits: BOOL = (held > 0) & (gpus == held) & tracked
         owner = np.where(np.isin(self.owner, jobs[(held > 0) & ~sits]), -1, self.owner)
         out, types, seats = np.zeros(self.count, np.int64), self.gpu_type.copy(), dict[int, I64]()
-        turns, closed = order[gpus[order] > 0].tolist(), set[int]()
+        lines = np.zeros(self.count, np.int64) if self.reach is None else self.reach.line[jobs]
+        turns, closed, free = order[gpus[order] > 0].tolist(), set[int](), self.type_total.tolist()
         for borrowing in range(1 + borrows):
             for turn, at in enumerate(turns):
-                job, need, line = int(jobs[at]), need_of[at], int(self.reach.line[jobs[at]])
+                job, need, line = int(jobs[at]), need_of[at], int(lines[at])
                 if out[at] or (line in closed and not skip):
                     continue
                 fast = [
@@ -547,9 +548,16 @@ class View:
                 ]
                 if not fast or (not borrowing and quota is not None and need > quota[self.user[at]]):
                     continue
-                if not sits[at] or types[at] not in fast:
+                if not tracked:
+                    number = next((number for number in fast if free[number] >= need), -1)
+                    if number < 0:
+                        closed.add(line)
+                        continue
+                    types[at] = number
+                    free[number] -= need
+                elif not sits[at] or types[at] not in fast:
                     behind = [other for other in reversed(turns[turn + 1 :]) if sits[other]]
-                    found, number = self._place_before(at, fast, owner, behind)
+                    found, number = self._place_before(at, need, fast, owner, behind)
                     if not len(found):
                         closed.add(line)
                         continue
@@ -564,38 +572,20 @@ class View:
                     tally.add(job, int(types[at]), need)
         return Allocation(out, types, seats=seats)
 
-    def _place_before(self, at: int, types: list[int], owner: I64, behind: list[int]) -> tuple[I64, int]:
+    def _place_before(
+        self, at: int, gpus: int, types: list[int], owner: I64, behind: list[int]
+    ) -> tuple[I64, int]:
         """Seats for a job on the first type that has some; else those that others leave who stand behind it."""
         for number in types:
-            if len(found := self.seats_for(at, owner, int(self.gpus[at]), number)):
+            if len(found := self.seats_for(at, owner, gpus, number)):
                 return found, number
         tried = owner
         for other in behind:
             if (number := int(self.gpu_type[other])) in types:
                 tried = np.where(tried == self.job[other], -1, tried)
-                if len(found := self.seats_for(at, tried, int(self.gpus[at]), number)):
+                if len(found := self.seats_for(at, tried, gpus, number)):
                     return found, number
         return owner[:0], -1
-
-    def _within(self, tally: Tally, order: I64, gpus: I64, *, skip: bool) -> Allocation:
-        """As `on_types`, within limits: jobs that only a limit keeps waiting are passed over."""
-        out, types = np.zeros(self.count, np.int64), self.gpu_type.copy()
-        free = self.type_total.tolist()
-        for at in order.tolist():
-            job, need = int(self.job[at]), int(gpus[at])
-            if not need:
-                continue
-            fast = self.types_for(at, need)
-            within = [number for number in fast if tally.fits(job, number, need)]
-            chosen = next((number for number in within if free[number] >= need), -1)
-            if chosen < 0:
-                if within and not skip:
-                    break
-                continue
-            out[at], types[at] = need, chosen
-            free[chosen] -= need
-            tally.add(job, chosen, need)
-        return self.seated(out, types, order, skip=skip)
 
     def types_for(self, at: int, gpus: int) -> list[int]:
         """The GPU types on which a job runs on so many GPUs: its own if it runs, then the fastest first.
