@@ -182,6 +182,19 @@ def test_limits_without_force_change_nothing(policy: Policy) -> None:
         assert one.first_start_s.tolist() == pytest.approx(other.first_start_s.tolist())
 
 
+def test_who_has_no_place_counts_against_no_limit() -> None:
+    """Jobs of 3 leave 1 GPU on each of two nodes of 4; there is no place for the job of 2, whose user may have 2 in all."""
+    jobs = Jobs.of([0, 0, 10, 20], [3, 3, 2, 1], [100, 200, 50, 30], user=["v", "w", "u", "u"])
+    columns: Columns = {name: [""] * 4 for name in ("account", "qos", "partition")}
+    limits = resolved(
+        [LimitRule("u", {"user": frozenset({"u"})}, gpus=2)], {}, {**columns, "user": jobs.user}, ("",)
+    )
+    setting = Setting(jobs, Cluster((NodeGroup("x", 2, 4),)), None, 60, limits=limits)
+    record = Record(setting)
+    run_rules(rules_for(FifoBackfill(round_s=1.0), setting, record, Terms(placement="first-fit"), 0))
+    assert record.first_start_s.tolist() == [0, 0, 100, 20]
+
+
 @pytest.mark.parametrize("policy", [Easy(), Conservative(), FifoBackfill()], ids=repr)
 def test_a_limit_of_one_gpu_type_leaves_the_other(policy: Policy) -> None:
     for number in range(400, 415):

@@ -26,7 +26,7 @@ from forerun.cluster.inputs.arrays import (
     Jobs,
     ThroughputTable,
 )
-from forerun.cluster.inputs.limits import Tally
+from forerun.cluster.inputs.limits import Tally, of_quotas
 from forerun.cluster.inputs.reach import WHOLE_NODE, Reach, entries_of, reach_of
 from forerun.cluster.inputs.setting import Setting
 from forerun.cluster.policy import AbsentJob, Allocation, Allocator, Ranked, Scheduler
@@ -88,6 +88,7 @@ class AllocatorRules(ObservingRules[float]):
     Attributes
     ----------
     state : the kernel's state.
+    limits : those of the setting, or hard quotas; None: there are none.
     view : what the scheduler is shown, filled anew before each decision.
     coming_s : the next arrival or end.
     wake_s : when the policy wants to decide again.
@@ -116,6 +117,10 @@ class AllocatorRules(ObservingRules[float]):
         count = len(setting.jobs)
         self.view = policy.sees(setting.cluster.gpus, self.state.rate, self.state.type_size, count)
         self.view.quota, self.view.limits = terms.quota, setting.limits
+        self.limits, quota = setting.limits, terms.quota
+        if quota is not None and not quota[-1]:
+            owner: list[int] = self.state.i[ak.USER].tolist()
+            self.limits = of_quotas(quota[:-1], owner, len(self.types), ("",) * (len(quota) - 1))
         self.view.slot_s, self.view.costs = float(setting.slot_s), self.state.cost
         self.view.types, self.view.standing = self.types, self._standing
         self.view.placement, self.view.seed = terms.placement, setting.seed
@@ -412,8 +417,7 @@ class AllocatorRules(ObservingRules[float]):
             gpus = answer.gpus
         types = view.gpu_type.copy() if answer.gpu_type is None else np.asarray(answer.gpu_type, np.int64)
         rows = view.job
-        beyond = self._beyond_quota(gpus) if view.limits is None else self._beyond_limits(gpus, types)
-        gpus[beyond] = 0
+        gpus[self._beyond_limits(gpus, types)] = 0
         named, named_first = _NO_NAMES
         if answer.nodes or answer.seats:
             seats = {at: seats for at, seats in (answer.seats or {}).items() if gpus[at]}
@@ -618,25 +622,12 @@ class AllocatorRules(ObservingRules[float]):
         some = self.view.on_types(np.argsort(self.view.held == 0, kind="stable"), gpus)
         return replace(answer, gpus=some.gpus, gpu_type=some.gpu_type, nodes=some.nodes, seats=some.seats)
 
-    def _beyond_quota(self, gpus: I64) -> BOOL:
-        """Which jobs a hard quota keeps from what the policy gives them: those that run go first, then by submission."""
-        view = self.view
-        beyond = np.zeros(view.count, np.bool_)
-        if view.quota is None or view.quota[-1]:
-            return beyond
-        used = np.zeros(len(view.quota) - 1, np.int64)
-        users = view.user
-        for at in np.argsort(view.held == 0, kind="stable").tolist():
-            beyond[at] = gpus[at] > 0 and used[users[at]] + gpus[at] > view.quota[users[at]]
-            if not beyond[at]:
-                used[users[at]] += gpus[at]
-        return beyond
-
     def _beyond_limits(self, gpus: I64, types: I64) -> BOOL:
-        """Which jobs a limit keeps from what the policy gives them: those that run go first, then by submission."""
-        view = self.view
-        assert view.limits is not None
-        tally, beyond = Tally(view.limits), np.zeros(view.count, np.bool_)
+        """Which jobs limits or hard quotas keep from what they are given: those that run go first, then by submission."""
+        view, beyond = self.view, np.zeros(self.view.count, np.bool_)
+        if self.limits is None:
+            return beyond
+        tally = Tally(self.limits)
         order = np.argsort(view.held == 0, kind="stable")
         order = order[gpus[order] > 0]
         columns = (order, view.job[order], types[order], gpus[order])

@@ -19,7 +19,7 @@ from forerun.cluster.engine.kernels import queue_state as qs
 from forerun.cluster.engine.kernels import slurm_rule
 from forerun.cluster.engine.queue_arrays import anywhere, blank_queue, one_entry, that_come
 from forerun.cluster.inputs.arrays import BOOL, F64, I64
-from forerun.cluster.inputs.limits import Limits
+from forerun.cluster.inputs.limits import Limits, of_quotas
 from forerun.cluster.inputs.setting import Window
 from forerun.cluster.policies.backfilling.preemption import Preemption
 from forerun.cluster.policy import Allocation, View
@@ -268,20 +268,10 @@ def _of_view(view: View, terms: qs.Terms, gone: Sequence[Ran]) -> tuple[qs.Queue
 
 
 def _limits_of(view: View) -> Limits | None:
-    """The limits and quotas of the jobs of a view, by position."""
+    """The limits or quotas of the jobs of a view, by position."""
     if view.limits is not None:
         return view.limits.of(view.job)
     if view.quota is None:
         return None
-    quota, types = view.quota[:-1], len(view.type_total)
-    none: I64 = np.full(len(quota), -1)
-    return Limits(
-        names=("",) * len(quota),
-        gpus=quota,
-        jobs=np.full(len(quota), np.iinfo(np.int64).max),
-        job_gpus=quota,
-        own_gpus=quota,
-        pool=none,
-        pool_gpus=none[:0],
-        groups_of=tuple(tuple((int(user),) for user in view.user) for _ in range(types)),
-    )
+    quota = view.quota[:-1]
+    return of_quotas(quota, view.user.tolist(), len(view.type_total), ("",) * len(quota))

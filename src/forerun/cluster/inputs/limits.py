@@ -309,6 +309,31 @@ def resolved(
     )
 
 
+def of_quotas(quota: I64, owner: Iterable[int], types: int, names: Sequence[str]) -> Limits:
+    """Quotas as limits.
+
+    Parameters
+    ----------
+    quota : int64[owners], GPUs at once.
+    owner : of each job.
+    types : how many GPU types there are.
+    names : of the quotas, for messages.
+    """
+    unlimited, none = np.full(len(quota), UNLIMITED), np.full(len(quota), -1)
+    groups_of = tuple((each,) for each in owner)
+    return Limits(
+        names=tuple(names),
+        rules=tuple(names),
+        gpus=quota,
+        jobs=unlimited,
+        job_gpus=unlimited,
+        own_gpus=quota,
+        pool=none,
+        pool_gpus=none[:0],
+        groups_of=(groups_of,) * types,
+    )
+
+
 def is_of(job: Mapping[RuleColumn, str], whose: Mapping[RuleColumn, frozenset[str]]) -> bool:
     """Whether what a job has in the columns of a log is what a rule is for. A job of `a,b` is of a rule for both of them."""
     return all(

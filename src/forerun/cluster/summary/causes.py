@@ -20,7 +20,7 @@ from forerun.cluster.engine.allocator import Terms
 from forerun.cluster.engine.kernels import causes as ck
 from forerun.cluster.engine.queue_arrays import away, pools_of
 from forerun.cluster.inputs.arrays import BOOL, F64, I64, JobLabels, Jobs
-from forerun.cluster.inputs.limits import UNLIMITED, array_rules
+from forerun.cluster.inputs.limits import UNLIMITED, array_rules, of_quotas
 from forerun.cluster.inputs.reach import reach_of
 from forerun.cluster.inputs.setting import Setting, Window
 from forerun.cluster.inputs.slurm_conf import node_names
@@ -426,64 +426,47 @@ def _stretches(found: ck.Found, jobs: Jobs, names: list[str]) -> tuple[Caused, .
     return tuple(stretches)
 
 
-def _limits(setting: Setting, decided: Decided) -> tuple[ck.Limits, list[str], list[str]]:
-    """Limits and quotas, the names of their groups with how much they allow, and those of their rules."""
+def _limits(setting: Setting, decided: Decided) -> tuple[ck.Limits, list[str], tuple[str, ...]]:
+    """Limits or quotas, the names of their groups with how much they allow, and those of their rules."""
     jobs, limits = setting.jobs, setting.limits
     types = len(set(setting.cluster.node_types()))
-    count, none = 0 if limits is None else len(limits.gpus), np.zeros(0, np.int64)
-    users = (
-        {name: at for at, name in enumerate(dict.fromkeys(jobs.user))} if decided.quota is not None else {}
-    )
+    if limits is None:
+        quota = np.zeros(0, np.int64) if decided.quota is None else decided.quota
+        users = {name: at for at, name in enumerate(dict.fromkeys(jobs.user))} if len(quota) else {}
+        owner = [users[name] for name in jobs.user] if users else ()
+        limits = of_quotas(quota, owner, types, [f"quota of {name}" for name in users])
     sets, set_of = dict[tuple[int, ...], int](), np.zeros((types, len(jobs)), np.int64)
-    for number in range(types if count or users else 0):
-        of = ((),) * len(jobs) if limits is None else limits.groups_of[number]
+    for number, of in enumerate(limits.groups_of if limits.names else ()):
         for row, groups in enumerate(of):
-            own = (count + users[jobs.user[row]],) if users else ()
-            set_of[number, row] = sets.setdefault((*groups, *own), len(sets))
-    quota = none if decided.quota is None else decided.quota
-    unlimited, zero, no_pool = (
-        np.full(len(quota), UNLIMITED),
-        np.zeros(len(quota), np.int64),
-        np.full(len(quota), -1),
-    )
-
-    def column(name: str, more: I64) -> I64:
-        """A column of the limits, with that of the quotas behind it."""
-        return np.append(none if limits is None else getattr(limits, name), more).astype(np.int64)
-
-    most_gpus, most_jobs = column("gpus", quota), column("jobs", unlimited)
-    plain = [*(() if limits is None else limits.names), *(f"quota of {name}" for name in users)]
+            set_of[number, row] = sets.setdefault(groups, len(sets))
     names = []
-    for name, most, many in zip(plain, most_gpus.tolist(), most_jobs.tolist(), strict=True):
+    for name, most, many in zip(limits.names, limits.gpus.tolist(), limits.jobs.tolist(), strict=True):
         allowed = [f"{most} GPUs"] * (most < UNLIMITED) + [f"{many} job{'s' * (many != 1)}"] * (
             many < UNLIMITED
         )
         names.append(f"{name} = {' and '.join(allowed)}" if allowed else name)
-    rules = [*(() if limits is None else limits.rules), *(f"quota of {name}" for name in users)]
-    sort = np.full(len(plain), ck.PLAIN)
-    if limits is not None:
-        arrays = () if jobs.labels is None else dict.fromkeys(jobs.labels.array)
-        sort[np.isin(plain, [rule.name for rule in array_rules(arrays)])] = ck.OF_ARRAY
-    pools = 0 if limits is None else len(limits.pool_gpus)
+    arrays = () if jobs.labels is None else dict.fromkeys(jobs.labels.array)
+    of_array = np.isin(limits.names, [rule.name for rule in array_rules(arrays)])
+    count = len(limits.names)
     return (
         ck.Limits(
             set_of=set_of,
             first=np.cumsum([0, *map(len, sets)]).astype(np.int64),
             groups=np.array([group for one in sets for group in one], np.int64),
-            most_gpus=most_gpus,
-            most_jobs=most_jobs,
-            own_gpus=column("own_gpus", zero),
-            pool=column("pool", no_pool),
-            pool_gpus=none if limits is None else limits.pool_gpus,
-            sort=sort,
-            gpus=np.zeros(len(plain), np.int64),
-            jobs=np.zeros(len(plain), np.int64),
-            pooled=np.zeros(pools, np.int64),
+            most_gpus=limits.gpus,
+            most_jobs=limits.jobs,
+            own_gpus=limits.own_gpus,
+            pool=limits.pool,
+            pool_gpus=limits.pool_gpus,
+            sort=np.where(of_array, ck.OF_ARRAY, ck.PLAIN),
+            gpus=np.zeros(count, np.int64),
+            jobs=np.zeros(count, np.int64),
+            pooled=np.zeros(len(limits.pool_gpus), np.int64),
             largest=np.full(1, int(jobs.gpus.max(initial=1))),
             news=np.zeros(1, np.int64),
         ),
         names,
-        rules,
+        limits.rules,
     )
 
 
