@@ -54,9 +54,21 @@ def _joined(one: Any, other: Any) -> Any:
     return one + other if isinstance(one, tuple) else np.concatenate((one, other))
 
 
+#: columns of one job of which they are not recorded
+_NO_TEXT: Final = ("",)
+
+
+def _no_count() -> I64:
+    return np.zeros(1, np.int64)
+
+
+def _no_number() -> F64:
+    return np.zeros(1)
+
+
 @dataclass(frozen=True, slots=True)
 class JobLabels(Columns):
-    """What a log says of jobs that only some policies ask for, one element a job.
+    """What a log says of jobs that only some policies ask for, one element a job (default: of one job, nothing).
 
     Parameters
     ----------
@@ -78,78 +90,41 @@ class JobLabels(Columns):
     billing : what a second of it is charged to its account; nan: as many as it has GPUs.
     """
 
-    account: tuple[str, ...]
-    partition: tuple[str, ...]
-    qos: tuple[str, ...]
-    eligible_after_s: I64
-    waited_s: I64
-    nice: F64
-    site_factor: F64
-    nodes: I64
-    gpu_type: tuple[str, ...]
-    only_on: tuple[tuple[int, ...], ...]
-    exclusive: BOOL
-    array: tuple[str, ...]
-    cpus: I64
-    memory_bytes: I64
-    after: tuple[str, ...]
-    after_delay_s: I64
-    attempt: I64
-    asked_gpus: I64
-    billing: F64
+    account: tuple[str, ...] = _NO_TEXT
+    partition: tuple[str, ...] = _NO_TEXT
+    qos: tuple[str, ...] = _NO_TEXT
+    eligible_after_s: I64 = field(default_factory=_no_count)
+    waited_s: I64 = field(default_factory=_no_count)
+    nice: F64 = field(default_factory=_no_number)
+    site_factor: F64 = field(default_factory=_no_number)
+    nodes: I64 = field(default_factory=_no_count)
+    gpu_type: tuple[str, ...] = _NO_TEXT
+    only_on: tuple[tuple[int, ...], ...] = ((),)
+    exclusive: BOOL = field(default_factory=lambda: np.zeros(1, np.bool_))
+    array: tuple[str, ...] = _NO_TEXT
+    cpus: I64 = field(default_factory=_no_count)
+    memory_bytes: I64 = field(default_factory=_no_count)
+    after: tuple[str, ...] = _NO_TEXT
+    after_delay_s: I64 = field(default_factory=_no_count)
+    attempt: I64 = field(default_factory=_no_count)
+    asked_gpus: I64 = field(default_factory=_no_count)
+    billing: F64 = field(default_factory=lambda: np.full(1, np.nan))
 
     @classmethod
-    def of(
-        cls,
-        count: int,
-        *,
-        account: Sequence[str] = (),
-        partition: Sequence[str] = (),
-        qos: Sequence[str] = (),
-        eligible_after_s: npt.ArrayLike = 0,
-        waited_s: npt.ArrayLike = 0,
-        nice: npt.ArrayLike = 0,
-        site_factor: npt.ArrayLike = 0,
-        nodes: npt.ArrayLike = 0,
-        gpu_type: Sequence[str] = (),
-        only_on: Sequence[tuple[int, ...]] = (),
-        exclusive: npt.ArrayLike = False,
-        array: Sequence[str] = (),
-        cpus: npt.ArrayLike = 0,
-        memory_bytes: npt.ArrayLike = 0,
-        after: Sequence[str] = (),
-        after_delay_s: npt.ArrayLike = 0,
-        attempt: npt.ArrayLike = 0,
-        asked_gpus: npt.ArrayLike = 0,
-        billing: npt.ArrayLike = np.nan,
-    ) -> JobLabels:
-        """Labels of `count` jobs; what is left out is not recorded, or 0."""
+    def of(cls, count: int, **given: Sequence[Any] | npt.ArrayLike) -> JobLabels:
+        """Labels of `count` jobs; what is left out is not recorded, or 0. given: by name; a number stands for all."""
+        nothing = cls()
+        unknown = given.keys() - set(cls.__slots__)
+        assert not unknown, f"no labels {sorted(unknown)}"
+        return cls(*(_filled(getattr(nothing, name), given.get(name), count) for name in cls.__slots__))
 
-        def column(values: npt.ArrayLike, kind: npt.DTypeLike) -> Any:
-            return np.broadcast_to(np.asarray(values, kind), count).copy()
 
-        none = ("",) * count
-        return cls(
-            tuple(account or none),
-            tuple(partition or none),
-            tuple(qos or none),
-            column(eligible_after_s, np.int64),
-            column(waited_s, np.int64),
-            column(nice, np.float64),
-            column(site_factor, np.float64),
-            column(nodes, np.int64),
-            tuple(gpu_type or none),
-            tuple(only_on or ((),) * count),
-            column(exclusive, np.bool_),
-            tuple(array or none),
-            column(cpus, np.int64),
-            column(memory_bytes, np.int64),
-            tuple(after or none),
-            column(after_delay_s, np.int64),
-            column(attempt, np.int64),
-            column(asked_gpus, np.int64),
-            column(billing, np.float64),
-        )
+def _filled(nothing: Any, given: Any, count: int) -> Any:
+    """A column of `count` jobs. nothing: that of one job of which it is not recorded."""
+    if isinstance(nothing, tuple):
+        return tuple(given or nothing * count)
+    values = nothing if given is None else np.asarray(given, nothing.dtype)
+    return np.broadcast_to(values, count).copy()
 
 
 @dataclass(frozen=True, slots=True)
