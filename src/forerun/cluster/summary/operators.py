@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any, Final
 from zoneinfo import ZoneInfo
@@ -48,18 +49,11 @@ def history_of(outcome: Outcome) -> tuple[dict[str, Any], str]:
     apart = ", ".join(f"{count:,} {why}" for why, count in found.apart.items())
     if not found.rows:
         return {}, f"not compared, no job is scored ({apart})"
-    rows = {
-        one.name: {
-            "jobs": one.jobs,
-            "recorded_mean_s": one.recorded_mean_s,
-            "simulated_mean_s": one.simulated_mean_s,
-            "recorded_median_s": one.recorded_median_s,
-            "simulated_median_s": one.simulated_median_s,
-            "within_factor_2": one.within_factor_2,
-            "first_difference": instant_text(one.first_s, inputs.origin_s, past.zone),
-        }
-        for one in found.rows
-    }
+    rows = {}
+    for one in found.rows:
+        columns = asdict(one)
+        name, first_s = columns.pop("name"), columns.pop("first_s")
+        rows[name] = {**columns, "first_difference": instant_text(first_s, inputs.origin_s, past.zone)}
     policy, site = member_name(type(inputs.scenario.policy)), inputs.known.policy
     whose = "" if site == policy else f"the site's files name no policy, so {policy} is taken for its own"
     if site not in ("", policy):
