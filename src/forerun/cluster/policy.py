@@ -136,40 +136,6 @@ class View:
     `change_s`. The arrays belong to the simulator and are valid until the next decision.
     """
 
-    __slots__ = (
-        "costs",
-        "count",
-        "entries",
-        "float_columns",
-        "free",
-        "ids",
-        "int_columns",
-        "labels",
-        "limits",
-        "node_free",
-        "node_gpus",
-        "node_of",
-        "node_type",
-        "nodes_of_job",
-        "now_s",
-        "owner",
-        "placement",
-        "quota",
-        "rate",
-        "reach",
-        "seats_for",
-        "seed",
-        "slot_s",
-        "standing",
-        "total",
-        "type_total",
-        "types",
-        "types_of",
-        "usable_of",
-        "users",
-        "windows",
-    )
-
     def __init__(self, total: int, rate: F64, type_total: I64, jobs: int = 0) -> None:
         """A view of a cluster before the first decision. jobs: the most that it can show."""
         self.now_s = 0.0
@@ -619,8 +585,6 @@ class Usable(NamedTuple):
 
 class OracleView(View):
     """A view that knows the future, for policies that derive from `OracleAllocator`."""
-
-    __slots__ = ()
 
     @property
     def left_s(self) -> F64:
