@@ -364,7 +364,7 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     kept, page = tmp_path / "kept.json", tmp_path / "page.html"
     assert run(["replay", str(log), "-o", str(kept), "--report", str(page), "--without", "limits"]) == 0
     shown = capsys.readouterr().out
-    assert "Report card" in shown and shown.startswith("Waits of the replay beside history")
+    assert "Report card" in shown and shown.startswith("Waits beside history")
     assert "outages" in shown
     assert "one-step F1" in page.read_text()
     content = kept.read_bytes()
@@ -397,7 +397,7 @@ def test_the_command_says_what_is_wrong(tmp_path: Path, capsys: pytest.CaptureFi
     cases: list[tuple[list[str], str]] = [
         (["whatif", str(kept)], "say what is otherwise"),
         (["whatif", str(kept), "--policy", "esay"], "did you mean"),
-        (["whatif", str(kept), "--nodes", "many"], "such as +8"),
+        (["whatif", str(kept), "--nodes", "many"], "not a valid integer"),
         (["whatif", str(kept), "--nodes=-90"], "a job asks for 64"),
         (["whatif", str(kept), "--no-window", "9"], "none of them"),
         (["whatif", str(kept), "--limit", "running=3"], "user.running=20"),

@@ -3,9 +3,8 @@ replay."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import click
 
@@ -102,24 +101,8 @@ def _shown(explained: ExplainedJob, page: Path | None, output: Output) -> bool:
         return False
     _show.prose(f"why: {explained.page.answer}")
     for rows, title, about in explained.tables:
-        _print_rows(rows, title, about)
+        if len(rows) > MOST_ROWS:
+            about += f"; the first {MOST_ROWS} of {len(rows)} rows (--json has all)"
+        click.echo()
+        _show.print_rows(rows[:MOST_ROWS], title=title, about=about)
     return True
-
-
-def _print_rows(rows: Sequence[Mapping[str, Any]], title: str, about: str) -> None:
-    """Print a table of one job; of a long one the first rows. rows: of the same keys, which carry units."""
-    from forerun.core.units import readable_unit, split_name
-
-    columns = list(rows[0])
-    heads = [
-        f"{label} ({readable_unit(unit)})" if unit else label for label, unit in map(split_name, columns)
-    ]
-    if len(rows) > MOST_ROWS:
-        about += f"; the first {MOST_ROWS} of {len(rows)} rows (--json has all)"
-    click.echo()
-    _show.print_table(
-        heads,
-        [[row[column] for column in columns] for row in rows[:MOST_ROWS]],
-        title=title,
-        about=about,
-    )

@@ -158,6 +158,21 @@ def print_table(
         console.print(Text(line), style="dim", soft_wrap=True)
 
 
+def print_rows(rows: Sequence[Mapping[str, Any]], *, title: str, about: str) -> None:
+    """Print records as a table whose columns are their keys, with units in the headings.
+
+    Parameters
+    ----------
+    rows : the records; a key that one lacks shows a dash there.
+    title, about : the lines above and below the table.
+    """
+    from forerun.core.units import split_name, titled
+
+    columns = list(dict.fromkeys(name for row in rows for name in row))
+    heads = [titled(*split_name(name)) for name in columns]
+    print_table(heads, [[row.get(name) for name in columns] for row in rows], title=title, about=about)
+
+
 def print_listing(rows: Sequence[Mapping[str, Any]], *, as_json: bool, title: str, about: str) -> None:
     """Print records of the same keys, as JSON or as a table whose columns are the keys.
 

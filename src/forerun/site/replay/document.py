@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -81,11 +81,15 @@ class ReplayDocument(JobDocument):
                 notes=tuple(content["notes"]),
                 facts={str(line["figure"]): line["measured"] for line in content["card"]},
                 tables={
-                    **({"waits beside history": content["beside"]} if content.get("beside") else {}),
+                    **(
+                        {"waits beside history": _in_hours(content["beside"])}
+                        if content.get("beside")
+                        else {}
+                    ),
                     "report card": content["card"],
                     "policies, one decision at a time": content["policies"],
                     "what the log says of the machine": content["findings"],
-                    "mean wait by class": content["classes"],
+                    "mean wait by class": _in_hours(content["classes"]),
                 },
                 provenance={
                     key: value for key, value in content["log"].items() if not isinstance(value, list)
@@ -107,6 +111,17 @@ class ReplayDocument(JobDocument):
         story, origin_s = explain_job(made, job, progress=progress), made.log.origin_s
         page = _page(story, file.stem)
         return ExplainedJob.of(page, story.shown(origin_s), _TABLES, story.data(origin_s))
+
+
+def _in_hours(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Records with their seconds in hours."""
+    return [
+        {
+            f"{key[:-2]}_h" if key.endswith("_s") else key: cell / 3600 if key.endswith("_s") else cell
+            for key, cell in row.items()
+        }
+        for row in rows
+    ]
 
 
 def _page(story: JobStory, replay: str) -> StoredDocument:

@@ -142,42 +142,15 @@ def backtest(
     if output.as_json:
         _show.print_json(content)
         return
-    _show.print_table(
-        (
-            "part",
-            "jobs",
-            "history (h)",
-            "replay (h)",
-            "off",
-            "worst class",
-            "past off",
-            "its worst class",
-            "refused",
-        ),
-        [
-            (
-                row["split"],
-                row["jobs"],
-                *(_hours(row[name]) for name in ("recorded_mean_h", "replayed_mean_h")),
-                *(_percent(row[name]) for name in ("off", "worst class", "past", "past worst class")),
-                row["refused"],
-            )
-            for row in content["splits"]
-        ],
+    _show.print_rows(
+        [{name: cell for name, cell in row.items() if name != "evidence"} for row in content["splits"]],
         title=f"Mean waits of each part of {log.name}, machine and policy known from before it",
-        about="worst class: of partitions, else of pools and sizes of jobs; refused: by what was known before",
+        about="off: of the mean, relative to the recorded one; worst class: of partitions, else of pools and sizes of jobs; "
+        "past: the same of what was known before, by which a part is refused",
     )
     _show.prose(f"\n{content['answer']}")
     if out is not None:
         _show.prose(f"saved to {out}")
-
-
-def _hours(value: float | None) -> str:
-    return "–" if value is None else f"{value:.2f}"
-
-
-def _percent(value: float | None) -> str:
-    return "–" if value is None else f"{100 * value:+.0f} %"
 
 
 def _check_names(without: tuple[str, ...]) -> None:
@@ -206,7 +179,9 @@ def _known(
 @click.argument("kept", type=_options.PATH, metavar="REPLAY")
 @click.option("--policy", metavar="NAME", help="Another policy: easy, conservative or first-fit.")
 @click.option("--order", metavar="NAME", help="Another order of the queue: fcfs, sjf or wfp3.")
-@click.option("--nodes", metavar="+N|-N", help="More or fewer nodes.")
+@click.option(
+    "--nodes", type=click.IntRange(-(10**9), 10**9), default=0, metavar="+N|-N", help="More or fewer nodes."
+)
 @click.option("--no-window", "window", type=click.IntRange(min=1), metavar="N", help="Without outage N.")
 @click.option("--limit", metavar="user.running=N", help="At most N running jobs a user; 0: any number.")
 @_options.output_options
@@ -214,7 +189,7 @@ def whatif(
     kept: Path,
     policy: str | None,
     order: str | None,
-    nodes: str | None,
+    nodes: int,
     window: int | None,
     limit: str | None,
     output: Output,
@@ -249,7 +224,7 @@ def _change(
     made: Replay,
     policy: str | None,
     order: str | None,
-    nodes: str | None,
+    nodes: int,
     window: int | None,
     limit: str | None,
 ) -> Counterfactual:
@@ -267,13 +242,6 @@ def _change(
         chosen = names.get(name)
         if chosen is None:
             problems.append(Problem(f"--policy {name}", known_names(name, names)))
-    count = 0
-    if nodes is not None:
-        digits = nodes.lstrip("+-")
-        if not digits.isdecimal() or len(digits) > 9 or len(nodes) - len(digits) > 1:
-            problems.append(Problem(f"--nodes {nodes}", "write how many more or fewer, such as +8"))
-        else:
-            count = -int(digits) if nodes.startswith("-") else int(digits)
     most = None
     if limit is not None:
         digits = limit.removeprefix(_LIMIT)
@@ -285,7 +253,7 @@ def _change(
             most = int(digits)
     if problems:
         raise UsageError(*problems)
-    change = Counterfactual(policy=chosen, nodes=count, without_window=window or 0, running_per_user=most)
+    change = Counterfactual(policy=chosen, nodes=nodes, without_window=window or 0, running_per_user=most)
     if not change.what:
         raise UsageError.at(
             "whatif", "say what is otherwise: --policy, --order, --nodes, --no-window or --limit"
@@ -294,106 +262,47 @@ def _change(
 
 
 def _print(made: Replay, content: Mapping[str, Any]) -> None:
-    """Findings, the report card, and which policy it was. content: of the file of the replay."""
-    from forerun.core.units import split_name
+    """Waits, findings, the report card, and which policy it was. content: of the file of the replay."""
+    from forerun.site.replay.document import DOCUMENT
     from forerun.site.replay.play import REPLAYS, policy_name
-    from forerun.site.replay.stored import identified_of, named_of
+    from forerun.site.replay.stored import named_of
 
-    card = made.card
-    seconds = ("recorded_mean_s", "replayed_mean_s", "recorded_median_s", "replayed_median_s")
-    _show.print_table(
-        (
-            "",
-            "jobs",
-            *(f"{split_name(name)[0]} (h)" for name in seconds),
-            "within factor 2",
-            "first difference",
-        ),
-        [
-            (
-                *(row[key] for key in ("jobs of", "jobs")),
-                *(f"{row[name] / 3600:.2f}" for name in seconds),
-                f"{row['within_factor_2']:.2f}",
-                row["first_difference"],
-            )
-            for row in content["beside"]
-        ],
-        title="Waits of the replay beside history",
-        about="jobs of all pools on the last part that are not held; first difference: when a job has started in one of "
-        "the two and waits in the other",
-    )
-    _show.print_table(
-        ("about", "inferred", "evidence"),
-        [tuple(row.values()) for row in content["findings"]],
-        title="What the log says of the machine",
-        about="--without NAME switches one off",
-    )
-    digits = (3, 3, 3, 2, 2, 3)
-    _show.print_table(
-        ("policy", "F1", "precision", "recall", "mean", "class", "own log"),
-        [
-            (
-                name,
-                *("–" if one is None else f"{one:.{of}f}" for one, of in zip(figures, digits, strict=True)),
-            )
-            for name, *figures in (row.values() for row in content["policies"])
-        ],
-        title="What each policy would have started, decision by decision",
-        about="on the first part; mean, class: errors of free replays; own log: F1 on a log that the chosen "
-        "policy made of the same jobs",
-    )
+    card, page = made.card, DOCUMENT.read("replay", content)
+    about = {
+        "waits beside history": "jobs of all pools on the last part that are not held; first difference: when a job has "
+        "started in one of the two and waits in the other",
+        "report card": f"pool {made.main.pool.name}, on the last part, replayed from the machine as it was at its beginning "
+        f"{REPLAYS} times, each submission up to two minutes later; the mean wait varies by "
+        f"{card.spread_s / max(card.history_s, 1.0):.1%} (standard deviation)",
+        "policies, one decision at a time": "what each would have started on the first part; errors: of free replays; the "
+        "log of the chosen has the same jobs",
+        "what the log says of the machine": "--without NAME switches one off",
+        "mean wait by class": "jobs that are not held; medians part narrow from wide, and short from long requests",
+    }
+    for title, rows in page.tables.items():
+        if rows:
+            _show.print_rows(rows, title=title.capitalize(), about=about[title])
     _show.prose(f"{named_of(made)}. The replay uses {policy_name(card.policy)}.")
-    if identified := identified_of(made):
-        _show.prose(f"how identified: {identified}.")
-    _show.print_table(
-        ("figure", "measured", "limit", "met"),
-        [
-            (
-                row["figure"],
-                f"{row['measured']:.3f}",
-                f"{'<=' if row['bound'] == 'at most' else '>='} {row['limit']:g}",
-                row["met"],
-            )
-            for row in content["card"]
-        ],
-        title=f"Report card, pool {made.main.pool.name}, on the last part",
-        about=f"replayed from the state of the machine at its beginning, {REPLAYS} times, each submission up to two "
-        f"minutes later; the mean wait varies by {card.spread_s / max(card.history_s, 1.0):.1%} (standard deviation)",
-    )
-    if card.classes:
-        _show.print_table(
-            ("class", "jobs", "history (h)", "replay (h)"),
-            [
-                (name, jobs, *(f"{wait_s / 3600:.2f}" for wait_s in waits_s))
-                for name, jobs, *waits_s in (row.values() for row in content["classes"])
-            ],
-            title="Mean wait by class, jobs that are not held",
-            about="medians part narrow from wide, and short from long requests",
-        )
-    _show.prose(f"\nwhy: {content['why']}")
+    _show.prose(f"\nwhy: {page.answer}")
     _show.prose(
         f"note: {100 * card.held_share:.0f} % of the scored jobs are held, with {100 * card.held_waiting:.0f} % of all "
         "waiting; why is not in the log"
     )
-    for note in made.notes:
+    for note in page.notes:
         _show.prose(f"note: {note}")
 
 
 def _print_answer(answer: Difference) -> None:
     """The difference, its interval, and the verdict."""
-    _show.print_table(
-        ("change", "replay (h)", "changed (h)", "difference (h)", "95 % interval (h)"),
-        [
-            (
-                answer.change,
-                f"{answer.replay_s / 3600:.2f}",
-                f"{answer.changed_s / 3600:.2f}",
-                f"{answer.difference_s / 3600:+.2f}",
-                f"[{answer.low_s / 3600:.2f}, {answer.high_s / 3600:.2f}]",
-            )
-        ],
+    hours = {
+        name: getattr(answer, f"{name}_s") / 3600
+        for name in ("replay", "changed", "difference", "low", "high")
+    }
+    _show.print_rows(
+        [{"change": answer.change, **{f"{name}_h": value for name, value in hours.items()}}],
         title="Mean wait of jobs that are not held",
-        about=f"{answer.jobs} jobs in {answer.fortnights} fortnights; interval over {', '.join(answer.policies)}",
+        about=f"{answer.jobs} jobs in {answer.fortnights} fortnights; low, high: of the 95 % interval over "
+        f"{', '.join(answer.policies)}",
     )
     verdict = answer.verdict if answer.verdict == "cannot tell" else f"waits would have been {answer.verdict}"
     _show.prose(f"\n{verdict}: {answer.why}")

@@ -91,18 +91,12 @@ def command(
 
 def _print(content: Mapping[str, Any]) -> None:
     """The tables of a survey, its answer, and its notes."""
-    from forerun.core.units import split_name, titled
     from forerun.site.survey.document import DOCUMENT
 
     page = DOCUMENT.read("site", content)
     for title, rows in sorted(page.tables.items(), key=lambda one: one[0] != "files"):
-        columns = list(dict.fromkeys(name for row in rows for name in row if name != "try"))
-        _show.print_table(
-            [titled(*split_name(name)) for name in columns],
-            [[row.get(name) for name in columns] for row in rows],
-            title=title.capitalize(),
-            about="",
-        )
+        shown = [{name: cell for name, cell in row.items() if name != "try"} for row in rows]
+        _show.print_rows(shown, title=title.capitalize(), about="")
         click.echo()
     _show.prose(f"why: {page.answer}")
     for note in page.notes:
