@@ -226,15 +226,16 @@ def _windows(
     away = [one for one, _ in windows if not one.is_failure]
     hours = sum(one.to_s - one.from_s for one in away) / _HOUR_S
     drained_s = [one.from_s - one.announced_s for one in away if one.announced_s < one.from_s]
-    drained = f"; the scheduler drained for {np.median(drained_s) / _HOUR_S:.0f} h (median) before those"
+    drained = ""
+    if drained_s:
+        drained = f"; the scheduler drained for {np.median(drained_s) / _HOUR_S:.0f} h (median) before those"
     findings.append(
         Finding(
             about="windows",
             what=f"{len(away)} outages of {hours:.0f} h together, {len(drained_s)} of them announced"
             + (f", and {failed} failures of a node" if failed else ""),
             evidence=f"at most {100 * RUNS_ON:g} % of the nodes were in use for an hour or more although somebody waited"
-            f"{drained if drained_s else ''}"
-            + ("; a node that failed is away until a job starts on it" if failed else ""),
+            f"{drained}" + ("; a node that failed is away until a job starts on it" if failed else ""),
         )
     )
     return tuple(Outage.seen(one, pool, log.origin_s) for one, pool in windows)
