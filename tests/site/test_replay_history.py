@@ -8,8 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from forerun.cluster.summary.past import Selection
 from forerun.core.errors import TraceError, UsageError
-from forerun.site.history import History, Selection, read_history
+from forerun.site.history import History, read_history
 
 DAY_S = 86_400.0
 SACCT = (
@@ -123,14 +124,10 @@ def test_repairs_are_counted_and_what_cannot_be_used_is_named(tmp_path: Path) ->
     assert sorted(rules(log).values()) == [1, 1, 1, 1, 1]
     with pytest.raises(TraceError, match="no usable job is left"):
         read_history(written(tmp_path, csv(["2,100,300,200,1,60"])))
-    with pytest.raises(TraceError, match="start before submission"):
-        read_history(written(tmp_path, csv(["1,100,90,200,1,60"])), strict=True)
     with pytest.raises(TraceError, match=r"log.txt:4: has 3 cells, 6 are expected \(is the file cut short"):
         read_history(written(tmp_path, csv(["1,100,110,200,1,60", "2,100,30"])[:-1]))
     with pytest.raises(UsageError, match="no log of jobs"):
         read_history(written(tmp_path, "job_id,submit_time,num_gpu,duration\na,0,1,5\n"))
-    with pytest.raises(UsageError, match="selection"):
-        read_history(written(tmp_path, text), selection="queue")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("selection", ["submit", "start", "end"])
@@ -144,16 +141,7 @@ def test_selection_is_inferred(tmp_path: Path, selection: Selection) -> None:
     rows = [f"{at},{submit[at]:.0f},{start[at]:.0f},{end[at]:.0f},1,{DAY_S:.0f}" for at in inside]
     log = read_history(written(tmp_path, csv(rows)))
     assert log.selection == selection
-    assert log.given == ()
     assert log.complete_from_s + log.origin_s == pytest.approx(40 * DAY_S, abs=1.5 * DAY_S)
-    given = read_history(
-        written(tmp_path, csv(rows)),
-        selection="start",
-        complete_from_s=50 * DAY_S,
-        complete_until_s=90 * DAY_S,
-    )
-    assert given.given == ("selection", "complete_from_s", "complete_until_s")
-    assert given.complete_from_s + given.origin_s == 50 * DAY_S
 
 
 def test_nothing_later_is_known_at_an_instant(tmp_path: Path) -> None:

@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 from forerun.cluster.inputs.arrays import NEVER_S, NO_REQUEST_S, Jobs
 from forerun.cluster.inputs.files import JobTable, labels_of
 from forerun.cluster.readers.local_clock import LocalClock
-from forerun.cluster.summary.past import SELECTIONS, Past, Recorded, Selection, complete
+from forerun.cluster.summary.past import Past, Recorded, Selection, complete
 from forerun.cluster.summary.spans import Spans
 from forerun.cluster.traces.job_logs import LONGEST_S, Gathered, JobReader, left_unstarted, settle_ids
-from forerun.core.errors import TraceError, UsageError, known_names
+from forerun.core.errors import TraceError, UsageError
 from forerun.core.trace.reader import reader_for, sniff
 from forerun.core.trace.repair import Complaints, Repair, RepairLog
 from forerun.core.trace.rows import TEXT
@@ -33,8 +33,6 @@ Mask: TypeAlias = NDArray[np.bool_]
 #: what jobs hold: GPUs (or the processors that a log counts instead), or whole nodes
 Unit: TypeAlias = Literal["GPUs", "nodes"]
 
-#: what is given or inferred of a log
-_COMPLETENESS: Final = ("selection", "complete_from_s", "complete_until_s")
 #: columns of numbers and ids, and of names, with what the readers of logs call them
 _COLUMNS: Final = (
     *("job_id", "submit_s", "eligible_s", "start_s", "end_s"),
@@ -124,8 +122,8 @@ class History:
     complete_from_s : from when on every job that held a GPU or node is in the log.
     complete_until_s : until when.
     unit : what jobs hold: GPUs where they share nodes, else whole nodes.
-    given : which of `selection`, `complete_from_s` and `complete_until_s` were given and not inferred.
-    evidence : a line for each of them, for people.
+    whole : whether all that was there is in it, as in a queue as it stands, so that nothing is inferred anew (default: no).
+    evidence : a line for selection and completeness each, for people.
     source : the file's name; sha256 : digest of its content.
     repairs : what was changed or dropped when it was read.
     more : float64[jobs], further columns of the log, by the names of its readers (default: there are none).
@@ -154,7 +152,7 @@ class History:
     complete_from_s: float
     complete_until_s: float
     unit: Unit = "nodes"
-    given: tuple[str, ...] = ()
+    whole: bool = False
     evidence: tuple[str, ...] = ()
     source: str = ""
     sha256: str = ""
@@ -228,16 +226,9 @@ class History:
         return replace(self, **both).of(np.argsort(both["submit_s"], kind="stable"))
 
     def as_of(self, at_s: float) -> History:
-        """What was known at an instant: the jobs `until` it; completeness as it showed then, or was given."""
+        """What was known at an instant: the jobs `until` it; completeness as it showed then, unless it is known."""
         cut = self.until(at_s)
-        if not len(cut):
-            return cut
-        selection, from_s, until_s = (
-            getattr(cut, name) if name in self.given else None for name in _COMPLETENESS
-        )
-        return replace(
-            _complete(cut, selection, from_s, at_s if until_s is None else until_s), given=self.given
-        )
+        return cut if self.whole or not len(cut) else _complete(cut, at_s)
 
     def until(self, at_s: float) -> History:
         """The jobs submitted until an instant, without what happened to them later.
@@ -292,10 +283,6 @@ def read_history(
     columns: Sequence[str] = (),
     unit: Unit | None = None,
     zone: str = "UTC",
-    selection: Selection | None = None,
-    complete_from_s: float | None = None,
-    complete_until_s: float | None = None,
-    strict: bool = False,
 ) -> History:
     """The history in a job log: the Standard Workload Format, `sacct --parsable2` or `--json`, PBS's accounting, or our CSV.
 
@@ -306,18 +293,12 @@ def read_history(
     columns : where the log deviates from its format, such as `requested_s=6` in SWF or `nodes=hosts` in a CSV.
     unit : what jobs hold (default: GPUs where the log shows that they share nodes, else nodes).
     zone : IANA name of the place of times that are written without a zone (default: UTC).
-    selection : which jobs the log has (default: inferred).
-    complete_from_s, complete_until_s : seconds since 1970, on the log's clock, between which it has every job that ran
-        (default: inferred).
-    strict : repairs are errors (default: they are made and counted).
 
     Raises TraceError with up to twenty problems of the file, UsageError for a zone, a format or a column that is none.
     """
     if not Path(path).exists():
         raise TraceError.at(path, "no such file")
-    if selection is not None and selection not in SELECTIONS:
-        raise UsageError.at("selection", known_names(selection, SELECTIONS))
-    repairs = RepairLog(strict=strict)
+    repairs = RepairLog()
     LocalClock(zone, repairs).place()
     gathered = _reader(path, format, columns, zone).gather(Path(path), repairs)
     unit = unit or ("nodes" if gathered.whole else _unit_of(gathered.columns))
@@ -346,10 +327,7 @@ def read_history(
         repairs=repairs.repairs,
         evidence=gathered.stated,
     )
-    from_s, until_s = (
-        None if unix_s is None else unix_s - origin_s for unix_s in (complete_from_s, complete_until_s)
-    )
-    return _complete(log, selection, from_s, until_s)
+    return _complete(log)
 
 
 def _reader(path: str | Path, format: str, columns: Sequence[str], zone: str) -> JobReader:
@@ -441,18 +419,13 @@ def _cleaned(gathered: Gathered, unit: Unit) -> Rows:
     return rows
 
 
-def _complete(
-    log: History, selection: Selection | None, from_s: float | None, until_s: float | None
-) -> History:
-    """The log with what is known of its completeness, given or inferred; times on its own clock."""
-    given = zip(_COMPLETENESS, (selection, from_s, until_s), strict=True)
-    spans = Spans(log.start_s, log.end_s, log.gpus)
-    known = complete(spans, log.submit_s, selection=selection, from_s=from_s, until_s=until_s)
+def _complete(log: History, until_s: float | None = None) -> History:
+    """The log with when it is complete, as it shows; until_s: until when (default: that, too)."""
+    known = complete(Spans(log.start_s, log.end_s, log.gpus), log.submit_s, until_s)
     return replace(
         log,
         selection=known.selection,
         complete_from_s=known.from_s,
         complete_until_s=known.until_s,
-        given=tuple(name for name, value in given if value is not None),
         evidence=(*log.evidence, *known.evidence),
     )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final, Literal, TypeAlias, get_args
+from typing import Final, Literal, TypeAlias
 
 import numpy as np
 
@@ -17,7 +17,6 @@ from forerun.cluster.summary.spans import Spans
 
 #: which jobs a log has: all that were submitted, started or ended in its period
 Selection: TypeAlias = Literal["submit", "start", "end"]
-SELECTIONS: Final = get_args(Selection)
 #: waits below a minute are equal
 ALIKE_S: Final = 60.0
 #: a job is held that still waits so long after a later job of its own user, which asks for no less, has started
@@ -53,13 +52,13 @@ _LATE: Final = 0.95
 
 @dataclass(frozen=True, slots=True)
 class Complete:
-    """Between which instants a log has every job that held a node or GPU, given or inferred.
+    """Between which instants a log has every job that held a node or GPU, as it shows.
 
     Parameters
     ----------
     selection : which jobs the log has.
     from_s, until_s : from when on, and until when.
-    evidence : a line for each of them that was inferred, for people.
+    evidence : a line for each of them, for people.
     """
 
     selection: Selection
@@ -68,34 +67,23 @@ class Complete:
     evidence: tuple[str, ...]
 
 
-def complete(
-    spans: Spans,
-    submit_s: F64,
-    *,
-    selection: Selection | None = None,
-    from_s: float | None = None,
-    until_s: float | None = None,
-) -> Complete:
+def complete(spans: Spans, submit_s: F64, until_s: float | None = None) -> Complete:
     """When a log is complete.
 
     Parameters
     ----------
     spans : what its jobs held, in order of submission; nan: a job has not started, or not ended.
     submit_s : of each job.
-    selection, from_s, until_s : what is given (default: inferred).
+    until_s : until when it is (default: inferred).
     """
-    evidence = []
-    if selection is None:
-        selection, why = _inferred_selection(spans, submit_s)
-        evidence.append(f"jobs are selected by their {selection}: {why}")
+    selection, why = _inferred_selection(spans, submit_s)
+    evidence = [f"jobs are selected by their {selection}: {why}"]
     started = np.isfinite(spans.from_s)
     ran = started & np.isfinite(spans.to_s)
     run_s, end_s = (spans.to_s - spans.from_s)[ran], spans.to_s[ran]
     columns = (submit_s, spans.from_s, spans.to_s)
     last_s = max(float(np.nanmax(one)) for one in columns if not np.isnan(one).all())
-    if from_s is not None:
-        begin_s = from_s
-    elif selection == "end":
+    if selection == "end":
         begin_s = float(end_s.min()) if ran.any() else 0.0
         evidence.append("complete from the first end on")
     else:

@@ -216,7 +216,7 @@ def with_snapshot(log: History | None, entries: tuple[Entry, ...], at_s: float, 
         selection="submit",
         complete_from_s=at_s - origin_s,
         complete_until_s=at_s - origin_s,
-        given=("selection", "complete_from_s", "complete_until_s"),
+        whole=True,
         unit=unit,
         source=source,
     )
@@ -224,4 +224,4 @@ def with_snapshot(log: History | None, entries: tuple[Entry, ...], at_s: float, 
         return now.of(np.argsort(now.submit_s, kind="stable"))
     past = log.as_of(at_s - origin_s)
     past = past.of(np.isfinite(past.end_s) & ~np.isin(past.job_id, now.job_id))
-    return replace(past, complete_until_s=at_s - origin_s, given=now.given, source=source).beside(now)
+    return replace(past, complete_until_s=at_s - origin_s, whole=True, source=source).beside(now)
