@@ -144,6 +144,16 @@ def test_selection_is_inferred(tmp_path: Path, selection: Selection) -> None:
     assert log.complete_from_s + log.origin_s == pytest.approx(40 * DAY_S, abs=1.5 * DAY_S)
 
 
+def test_who_asks_for_no_time_may_run_as_long_as_others_of_the_partition(tmp_path: Path) -> None:
+    head = "id,submit_s,start_s,end_s,nodes,requested_s,partition\n"
+    asks = ((60, "short"), ("", "short"), (900, "long"), ("", "long"), ("", "new"), ("", ""))
+    rows = "".join(f"{at},{at},{at},{at + 5},1,{asked},{name}\n" for at, (asked, name) in enumerate(asks))
+    log = read_history(written(tmp_path, head + rows))
+    assert log.request_s().tolist() == [60, 60, 900, 900, 900, 900]
+    assert log.request_s(30.0).tolist() == [60, 30, 900, 30, 30, 30]
+    assert log.request_s(longest_s=1000.0).tolist() == [60, 60, 900, 900, 1000, 1000]
+
+
 def test_nothing_later_is_known_at_an_instant(tmp_path: Path) -> None:
     rows = [f"{at},{10 * at},{10 * at + 35},{10 * at + 95},1,100" for at in range(50)]
     log = read_history(written(tmp_path, csv(rows)))

@@ -187,11 +187,14 @@ class History:
 
         Parameters
         ----------
-        unlimited_s : for those without a limit (default 0: as long as the longest).
+        unlimited_s : for those without a limit (default 0: as long as the longest of its partition, else of all).
         longest_s : of a job beside these (default: there is none).
         """
-        unlimited_s = unlimited_s or float(np.nanmax(self.requested_s, initial=longest_s))
-        return np.maximum(np.where(np.isnan(self.requested_s), unlimited_s, self.requested_s), 1.0)
+        by_partition_s = np.full(len(self.partition.names) + 1, -np.inf)  # the last: of jobs without one
+        np.fmax.at(by_partition_s, self.partition.codes, self.requested_s)
+        longest_s = max(float(by_partition_s.max()), longest_s)
+        longest = np.where(np.isfinite(by_partition_s), by_partition_s, longest_s)[self.partition.codes]
+        return np.maximum(np.where(np.isnan(self.requested_s), unlimited_s or longest, self.requested_s), 1.0)
 
     @property
     def last_s(self) -> float:
