@@ -8,8 +8,7 @@ those that give the users these ranks with what they had used.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import permutations
 from typing import Any, Final
 
@@ -40,8 +39,10 @@ _STARTS: Final = 150
 #: by what shares are multiplied in the search for them, and how often all are gone through
 _STEPS: Final = (4.0, 0.25, 2.0, 0.5, 1.25, 0.8)
 _ROUNDS: Final = 4
-#: how often the tree of accounts and the half-life are gone through; another one has to be so much nearer
-_PASSES: Final = 2
+#: how often other trees of accounts and half-lives are looked for, and how many of them are fitted whole; another one has to
+#: be so much nearer
+_PASSES: Final = 3
+_TRIED: Final = 4
 _LESS: Final = 0.85
 #: ranks are explained if they are so near on average
 _NEAR: Final = 0.02
@@ -256,7 +257,7 @@ def _shares(known: History, jobs: History, ranks: F64) -> tuple[float, dict[str,
     at_s, who, seen = jobs.start_s[some], owner_of(jobs)[some], ranks[some]
     codes = np.unique(pairs[0])
     account = np.searchsorted(codes, pairs[0]) + 1
-    tree = _Tree(
+    flat = _Tree(
         np.concatenate([np.zeros(len(codes) + 1, np.int64), account]),
         np.ones(1 + len(codes) + len(account)),
         1 + len(codes),
@@ -273,50 +274,49 @@ def _shares(known: History, jobs: History, ranks: F64) -> tuple[float, dict[str,
         from_s = at_s[:, None] - np.minimum(ran.start_s, at_s[:, None])
         to_s = at_s[:, None] - np.minimum(np.where(np.isnan(ran.end_s), np.inf, ran.end_s), at_s[:, None])
         spent = (np.exp(-decay * to_s) - np.exp(-decay * from_s)) / decay * rate
-        of = np.zeros((len(owner), len(tree.parent)))
-        of[np.arange(len(owner)), tree.accounts + owner] = 1.0
+        of = np.zeros((len(owner), len(flat.parent)))
+        of[np.arange(len(owner)), flat.accounts + owner] = 1.0
         return np.ascontiguousarray(spent @ of)
 
-    def off(spent: F64) -> float:
+    def off(tree: _Tree, spent: F64) -> float:
         differs = tree.ranks(spent, tree.accounts + who) - seen
         return float(np.abs(differs - np.rint(np.median(differs))).mean())
 
-    def improved(spent: F64, best: float, nodes: Sequence[int], rounds: int = _ROUNDS) -> float:
+    def fitted(parent: I64, half_life_s: float, rounds: int = _ROUNDS) -> tuple[float, float, _Tree]:
+        """From equal shares: how far ranks are from those that were, the half-life, and the tree."""
+        tree, spent = replace(flat, parent=parent, raw=np.ones(len(parent))), used(half_life_s)
+        best = off(tree, spent)
         for _ in range(rounds):
             before = best
-            for node in nodes if best > _NEAR else ():
+            for node in range(1, len(parent)) if best > _NEAR else ():
                 for by in _STEPS:
                     old = tree.raw[node]
                     tree.raw[node] = old * by
-                    if (now := off(spent)) < best - 1e-9:
+                    if (now := off(tree, spent)) < best - 1e-9:
                         best = now
                     else:
                         tree.raw[node] = old
             if best > 0.98 * before:
                 break
-        return best
+        return best, half_life_s, tree
 
-    every, half_life_s = range(1, len(tree.raw)), _HALF_LIVES_S[0]
-    spent = used(half_life_s)
-    best = improved(spent, off(spent), every)
+    found = fitted(flat.parent, _HALF_LIVES_S[0])
     for _ in range(_PASSES):
+        best, half_life_s, tree = found
+        options = [(tree.parent, other_s) for other_s in _HALF_LIVES_S if other_s != half_life_s]
         for child, above in permutations(range(1, tree.accounts), 2):
             inner = (tree.parent[1 : tree.accounts] == child).any()
-            if best <= _NEAR or inner or tree.parent[child] or tree.parent[above]:
-                continue
-            before = tree.raw.copy()
-            tree.parent[child] = above
-            if (now := improved(spent, off(spent), range(1, tree.accounts), 2)) < _LESS * best:
-                best = now
-            else:
-                tree.parent[child], tree.raw[:] = 0, before
-        for other_s in _HALF_LIVES_S if best > _NEAR else ():
-            before, theirs = tree.raw.copy(), used(other_s)
-            if (now := improved(theirs, off(theirs), every, 1)) < _LESS * best:
-                half_life_s, spent, best = other_s, theirs, now
-            else:
-                tree.raw[:] = before
-        best = improved(spent, best, every)
+            if not (inner or tree.parent[child] or tree.parent[above]):
+                moved = tree.parent.copy()
+                moved[child] = above
+                options.append((moved, half_life_s))
+        tried = [fitted(*one, rounds=1)[0] for one in options if best > _NEAR]
+        others = [fitted(*options[at]) for at in np.argsort(tried)[:_TRIED].tolist()]
+        nearest = min(others, key=lambda one: one[0], default=found)
+        if nearest[0] >= _LESS * best:
+            break
+        found = nearest
+    best, half_life_s, tree = found
     names = ["", *(known.account.names[code] if code >= 0 else "" for code in codes.tolist())]
     users = ["" if code < 0 else known.user.names[code] for code in pairs[1].tolist()]
     accounts = {}
