@@ -38,7 +38,7 @@ class Case:
     on_nodes : int64[nodes] by job, on which it was; empty: not known.
     request_s : float64[jobs], what it asks for; the pool's most, or the longest request, where it has none.
     user : int64[jobs], 0: not known.
-    doubted_s : when it is first overtaken; infinite: never. From then on no policy is asked about it.
+    doubted_s : when it is first overtaken; infinite: never, or that is in order. From then on no policy is asked about it.
     held_s : from when on it is taken for held; infinite: never, as before `play.with_holds`.
     released_s : when a policy last would have started it while it was held; minus infinity: it was not held.
     begin_s : from when on history is complete.
@@ -144,7 +144,10 @@ def case_of(log: History, system: System, number: int) -> Case:
     left = ~mine.started & np.isfinite(mine.end_s)  # who starts after all ends at once
     run_s = np.where(mine.started, end_s - mine.start_s, np.where(left, 1.0, request_s))
     eligible_s = np.where(np.isnan(mine.eligible_s), mine.submit_s, mine.eligible_s)
-    doubts = system.held_after_s and not isinstance(system, Declared)  # whose order lets later jobs overtake
+    known = system.order is not None or isinstance(
+        system, Declared
+    )  # then the order lets later jobs overtake
+    doubts = system.held_after_s and not known
     doubted_s = overtakings(mine, request_s, _PATIENCE_S)[0] if doubts else never_s
     return Case(
         pool=pool,
