@@ -71,8 +71,8 @@ class Pool(Spec, frozen=True, kw_only=True):
     the nodes are where they differ (default: all are alike). most_gpus: jobs that ask for no more belong to it, unless a
     smaller pool has them (default 0: all). partition: jobs of this partition, or of these, with commas between, belong to
     it, whatever they ask for (default: none). most_s: what a job without a requested time asks for (default 0: the longest
-    of its partition). launch_s: from the decision to the start (default 0). turnover_s: from an end until its GPUs can be used
-    (default 0). running_per_user: how many jobs of a user may run at once (default 0: any number).
+    of its partition). launch_s: from the decision to the start (default 0). turnover_s: from an end until its GPUs can be
+    used (default 0). running_per_user: how many jobs of a user may run at once (default 0: any number).
     """
 
     name: str

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import pairwise
 from typing import Any, Final
@@ -19,13 +19,10 @@ from forerun.site.history import History
 from forerun.site.inference import with_outages
 from forerun.site.machine import System
 from forerun.site.replay.calibration import (
-    AFTER_S,
     Refusal,
-    beside_of,
+    Stretch,
     calibrated,
-    cases_of,
     check_requests,
-    countable,
     usual_s,
     worst_of,
 )
@@ -193,11 +190,8 @@ def back_test(
             progress=lambda what, name=name: progress(f"{name}: {what}"),  # type: ignore[misc]
         )
         progress(f"{name}: replaying it")
-        there = log.of(log.submit_s < until_s + AFTER_S)
         machine = with_outages(log, past.system, system, off)
-        cases = [replace(case, begin_s=from_s) for case in cases_of(there, machine)]
-        starts = [past.starts(case) for case in cases]
-        beside = beside_of(there, cases, starts, countable(there, from_s, until_s))
+        beside = Stretch.of(log, machine, from_s, until_s).beside(past.starts)
         scored = beside if beside and beside[0].jobs >= CLASS else ()
         best = past.chosen
         name_of = policy_name(best.policy)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final
 
 import msgspec
@@ -17,7 +18,7 @@ from forerun.core.errors import InputError
 from forerun.core.result.numbers import shown_instant
 from forerun.site.cases import Case, case_of
 from forerun.site.history import F64, History, Mask
-from forerun.site.inference import FULL_S, infer
+from forerun.site.inference import infer
 from forerun.site.machine import Finding, System, pool_of
 from forerun.site.replay.play import (
     OneStep,
@@ -39,15 +40,13 @@ _STRETCHES: Final = 4
 #: jobs of the end of the past whose waits are cut short: those later than this quantile of waits, and this at most
 _USUAL: Final = 0.95
 _MARGIN_S: Final = 7 * 86_400.0
-#: jobs that come so much later than the end of what is scored are still there
-AFTER_S: Final = 7 * 86_400.0
+#: jobs that come so much later than the last start of what is scored are still there
+_AFTER_S: Final = 7 * 86_400.0
 #: share of the node time of its jobs that may be beyond what a pool has: rows of a log overlap now and then
 _OVER: Final = 0.05
 #: a machine has changed if what jobs use at most differs by more, while jobs wait that would fit for so much of the time
 _CHANGED: Final = 0.05
 _WAITED: Final = 0.05
-#: policies whose one-step F1 is closer than this are alike
-TIE: Final = 0.05
 #: a policy is identified from this F1 on
 IDENTIFIED: Final = 0.90
 #: share of all waiting from which on jobs on hold explain that the past is not reproduced
@@ -108,7 +107,7 @@ class Calibration:
     ----------
     from_s, at_s : from when on policies were tried, and where it ends, in seconds from the log's origin.
     system, findings : the machine, given or inferred, and what was inferred.
-    policy : of those whose one-step F1 is like the best, that whose free replays come nearest to the limits.
+    policy : of those that decide like the best, that whose free replays come nearest to the limits.
     tried : all policies, the best F1 first.
     averaged : whether the average over replays comes nearer to the past than the replay of its very submissions.
     refusals : why what comes is not answered for; none: it is.
@@ -165,23 +164,21 @@ def calibrated(
     if given is None and main.pool.parts and "limits" not in off:
         progress("limits and tiers, on the past")
         nearest = max(policies, key=lambda one: one_step(main, one, first_s, at_s).f1)
-        since_s = max(known.complete_from_s, at_s - FULL_S)
-        system, with_tiers, rules = ruled(known, system, main.pool, nearest, since_s, at_s)
+        system, with_tiers, rules = ruled(known, system, main.pool, nearest, first_s, at_s)
         findings = (*findings, *rules)
         main = main_case(cases_of(known, system))
         if isinstance(with_tiers.order, Multifactor) and with_tiers.order != nearest.order:
             system = msgspec.structs.replace(system, order=with_tiers.order)
         policies = tuple(candidates or candidates_of(system, main.pool))
-    stretches = [_Stretch.of(known, system, from_s, until_s) for from_s, until_s in parts]
+    stretches = [Stretch.of(known, system, from_s, until_s) for from_s, until_s in parts]
     found = []
     for policy in policies:
         progress(f"{policy_name(policy)}, on the past")
         step = one_step(main, policy, first_s, at_s)
-        found.append(Candidate(policy, step, *_past(stretches, policy, replayed)))
+        found.append(Candidate(policy, step, *_past(stretches, at_s, partial(replayed, policy=policy))))
     found.sort(key=lambda one: -one.step.f1)
-    alike = [one for one in found if one.step.f1 > found[0].step.f1 - TIE]
-    best = min(alike, key=lambda one: one.off)
-    mean, worst = _past(stretches, best.policy, on_average)
+    best = min((one for one in found if one.step.like(found[0].step)), key=lambda one: one.off)
+    mean, worst = _past(stretches, at_s, partial(on_average, policy=best.policy))
     average = replace(best, mean=mean, worst=worst)
     averaged = average.off < best.off
     found = [average if averaged and one is best else one for one in found]
@@ -190,30 +187,38 @@ def calibrated(
 
 
 @dataclass(frozen=True, slots=True)
-class _Stretch:
-    """A part of the past: what was known of the jobs of its time, those of each pool, and which of them count."""
+class Stretch:
+    """A part of a log that is replayed: the log without later jobs, the jobs of each pool, and which jobs count."""
 
-    from_s: float
-    known: History
+    log: History
     cases: tuple[Case, ...]
     rows: Mask
 
     @classmethod
-    def of(cls, known: History, system: System, from_s: float, until_s: float) -> _Stretch:
-        """From an instant to another."""
-        then = known.of(known.submit_s < until_s + AFTER_S)
+    def of(cls, log: History, system: System, from_s: float, until_s: float) -> Stretch:
+        """From an instant to another, with who comes before all of its jobs have started."""
+        last_s = np.nanmax(log.start_s[log.submit_s < until_s], initial=until_s)
+        then = log.of(log.submit_s < last_s + _AFTER_S)
         cases = tuple(replace(case, begin_s=from_s) for case in cases_of(then, system))
-        return cls(from_s, then, cases, countable(then, from_s, until_s))
+        return cls(then, cases, countable(then, from_s, until_s))
+
+    def beside(self, play: Callable[[Case], F64], until_s: float = np.inf) -> tuple[Beside, ...]:
+        """Its replayed waits beside the recorded ones: of all jobs, then of each large class.
+
+        Parameters
+        ----------
+        play : when the jobs of a case start.
+        until_s : what is known of the log ends: nobody waits for longer (default: all is known).
+        """
+        starts = [np.minimum(play(case), until_s) for case in self.cases]
+        return beside_of(self.log, self.cases, starts, self.rows)
 
 
-def _past(
-    stretches: Sequence[_Stretch], policy: BackfillPolicy, play: Callable[[Case, BackfillPolicy], F64]
-) -> tuple[float, float]:
+def _past(stretches: Sequence[Stretch], at_s: float, play: Callable[[Case], F64]) -> tuple[float, float]:
     """Errors of the mean wait and of its worst class, on average over stretches; infinite where no job counts."""
     errors = []
     for one in stretches:
-        beside = beside_of(one.known, one.cases, [play(case, policy) for case in one.cases], one.rows)
-        if beside:
+        if beside := one.beside(play, at_s):
             errors.append((abs(beside[0].off), worst_of(beside)))
     mean, worst = np.mean(errors or [(np.inf, np.inf)], axis=0).tolist()
     return mean, worst

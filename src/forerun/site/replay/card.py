@@ -11,7 +11,7 @@ import numpy as np
 from forerun.cluster.policies.backfilling.base import BackfillPolicy
 from forerun.site.cases import Case
 from forerun.site.history import F64
-from forerun.site.replay.calibration import TIE, Calibration, Candidate
+from forerun.site.replay.calibration import Calibration, Candidate
 from forerun.site.replay.play import REPLAYS, OneStep, one_step, policy_name, replayed, shaken, with_holds
 from forerun.site.replay.scores import (
     CLASS_WAIT,
@@ -110,9 +110,11 @@ class ReportCard:
     @property
     def alike(self) -> tuple[BackfillPolicy, ...]:
         """Policies that the log cannot tell apart: that of the replay first, then those like the best."""
-        best = self.tried[0].step.f1
-        others = (one.policy for one in self.tried if one.step.f1 > best - TIE and one.policy != self.policy)
-        return (self.policy, *others)
+        best = self.tried[0].step
+        return (
+            self.policy,
+            *(one.policy for one in self.tried if one.step.like(best) and one.policy != self.policy),
+        )
 
 
 def report_card(
@@ -141,8 +143,8 @@ def report_card(
     ranked = past.tried
     cases = tuple(with_holds(case, ranked[0].policy, past.system.held_after_s) for case in cases)
     main = cases[place]
-    lead = ranked[0].step.f1 - ranked[1].step.f1 if len(ranked) > 1 else 1.0
-    named = ranked[0].policy if ranked[0].step.f1 >= F1 and lead >= TIE else None
+    best = ranked[0].step
+    named = ranked[0].policy if best.f1 >= F1 and not any(one.step.like(best) for one in ranked[1:]) else None
     if identify:
         progress(f"a log of {policy_name(policy)}")
         own = _own_log(main, replayed(main, policy))

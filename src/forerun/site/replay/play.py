@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -66,6 +67,8 @@ _LATE: Final = 3.0
 _DOUBTED_S: Final = 4 * 3600.0
 #: a job that a policy would have started in vain is asked about again after so long
 _AGAIN_S: Final = 6 * 3600.0
+#: standard deviations by which wrong decisions of two policies differ by chance
+_CHANCE: Final = 2.0
 
 
 def policy_name(policy: BackfillPolicy) -> str:
@@ -180,7 +183,16 @@ class OneStep:
     @property
     def f1(self) -> float:
         """The harmonic mean of both."""
-        return 2 * self.hits / max(2 * self.hits + self.false_starts + self.missed, 1)
+        return 2 * self.hits / max(2 * self.hits + self.wrong, 1)
+
+    @property
+    def wrong(self) -> int:
+        """Decisions that were not so."""
+        return self.false_starts + self.missed
+
+    def like(self, best: OneStep) -> bool:
+        """Whether no more decisions are wrong than those of the best, but for chance: two standard deviations of counts."""
+        return self.wrong - best.wrong <= _CHANCE * math.sqrt(self.wrong + best.wrong)
 
 
 def one_step(case: Case, policy: BackfillPolicy, from_s: float, until_s: float) -> OneStep:

@@ -144,7 +144,9 @@ def _notes(log: History, cases: Sequence[Case]) -> tuple[str, ...]:
     notes += [str(repair) for repair in log.repairs]
     none = int(np.isnan(log.requested_s).sum())
     if none:
-        notes.append(f"{none} jobs without a requested time are taken to ask for the longest of their partition")
+        notes.append(
+            f"{none} jobs without a requested time are taken to ask for the longest of their partition"
+        )
     there = [int(case.started.sum()) for case in cases]
     outside = int(log.started.sum()) - sum(there)
     if outside:

@@ -141,7 +141,7 @@ def named_of(replay: Replay) -> str:
         return f"the log was made by {policy_name(card.named)}, or by one that decides alike"
     best = card.tried[0].step.f1
     names = ", ".join(policy_name(policy) for policy in card.alike)
-    return f"no policy is named: {names} start the same jobs within .05 of F1 {best:.2f}"
+    return f"no policy is named: {names} decide alike but for chance, the best with F1 {best:.2f}"
 
 
 def identified_of(replay: Replay) -> str:
