@@ -34,8 +34,9 @@ _EXPLAINED: Final = 0.8
 _FINE: Final = 10
 #: nodes or CPUs of which a job's part is nothing
 _MANY: Final = 10**9
-#: starts that say the shares
-_STARTS: Final = 150
+#: starts that say the shares at most, and of which every so many rank trees before some are fitted to all
+_STARTS: Final = 1000
+_EVERY: Final = 5
 #: by what shares are multiplied in the search for them, and how often all are gone through
 _STEPS: Final = (4.0, 0.25, 2.0, 0.5, 1.25, 0.8)
 _ROUNDS: Final = 4
@@ -45,7 +46,7 @@ _PASSES: Final = 3
 _TRIED: Final = 4
 _LESS: Final = 0.85
 #: ranks are explained if they are so near on average
-_NEAR: Final = 0.02
+_NEAR: Final = 0.001
 
 
 @dataclass(frozen=True, slots=True)
@@ -276,23 +277,30 @@ def _shares(known: History, jobs: History, ranks: F64) -> tuple[float, dict[str,
         spent = (np.exp(-decay * to_s) - np.exp(-decay * from_s)) / decay * rate
         of = np.zeros((len(owner), len(flat.parent)))
         of[np.arange(len(owner)), flat.accounts + owner] = 1.0
-        return np.ascontiguousarray(spent @ of)
+        of_nodes: F64 = spent @ of
+        return of_nodes
 
-    def off(tree: _Tree, spent: F64) -> float:
-        differs = tree.ranks(spent, tree.accounts + who) - seen
+    def off(tree: _Tree, spent: F64, every: int) -> float:
+        differs = tree.ranks(spent, tree.accounts + who[::every]) - seen[::every]
         return float(np.abs(differs - np.rint(np.median(differs))).mean())
 
-    def fitted(parent: I64, half_life_s: float, rounds: int = _ROUNDS) -> tuple[float, float, _Tree]:
-        """From equal shares: how far ranks are from those that were, the half-life, and the tree."""
-        tree, spent = replace(flat, parent=parent, raw=np.ones(len(parent))), used(half_life_s)
-        best = off(tree, spent)
+    def fitted(
+        parent: I64, half_life_s: float, rounds: int = _ROUNDS, every: int = 1
+    ) -> tuple[float, float, _Tree]:
+        """From equal shares: how far ranks are from those that were, the half-life, and the tree.
+
+        every: which starts count (default 1: all do).
+        """
+        tree = replace(flat, parent=parent, raw=np.ones(len(parent)))
+        spent = np.ascontiguousarray(used(half_life_s)[::every])
+        best = off(tree, spent, every)
         for _ in range(rounds):
             before = best
             for node in range(1, len(parent)) if best > _NEAR else ():
                 for by in _STEPS:
                     old = tree.raw[node]
                     tree.raw[node] = old * by
-                    if (now := off(tree, spent)) < best - 1e-9:
+                    if (now := off(tree, spent, every)) < best - 1e-9:
                         best = now
                     else:
                         tree.raw[node] = old
@@ -310,7 +318,7 @@ def _shares(known: History, jobs: History, ranks: F64) -> tuple[float, dict[str,
                 moved = tree.parent.copy()
                 moved[child] = above
                 options.append((moved, half_life_s))
-        tried = [fitted(*one, rounds=1)[0] for one in options if best > _NEAR]
+        tried = [fitted(*one, rounds=1, every=_EVERY)[0] for one in options if best > _NEAR]
         others = [fitted(*options[at]) for at in np.argsort(tried)[:_TRIED].tolist()]
         nearest = min(others, key=lambda one: one[0], default=found)
         if nearest[0] >= _LESS * best:
