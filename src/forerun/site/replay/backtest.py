@@ -191,7 +191,7 @@ def back_test(
         )
         progress(f"{name}: replaying it")
         machine = with_outages(log, past.system, system, off)
-        beside = Stretch.of(log, machine, from_s, until_s).beside(past.starts)
+        beside = Stretch.of(log, machine, from_s, until_s).beside(past.policy)
         scored = beside if beside and beside[0].jobs >= CLASS else ()
         best = past.chosen
         name_of = policy_name(best.policy)

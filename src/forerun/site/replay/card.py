@@ -66,9 +66,8 @@ class ReportCard:
     named : the policy that the log shows it had; None: it does not show one.
     lines : the figures on the last part.
     classes : waits by class, of the main pool.
-    history_s, replay_s : mean wait of jobs that are not held; the latter, like every figure of the free replay, the average
-        of `REPLAYS` replays where that comes nearer to the past.
-    spread_s : standard deviation of that mean over such replays, whose submissions differ by up to two minutes.
+    history_s, replay_s : mean wait of jobs that are not held.
+    spread_s : standard deviation of the latter over replays whose submissions differ by up to two minutes.
     jobs : how many those are.
     held_share, held_waiting : share of jobs that are held, and of all waiting that is theirs.
     step : of the policy, one decision at a time on the last part.
@@ -153,23 +152,20 @@ def report_card(
         )
     progress(f"{policy_name(policy)}, {REPLAYS} replays")
     later = tuple(replace(case, begin_s=calibrated_s) for case in cases)
-    played = [[(one, replayed(one, policy)) for one in shaken(case)] for case in later]
-    starts = tuple(replays[0][1] for replays in played)
+    starts = tuple(replayed(case, policy) for case in later)
     last = scored(main, starts[place], calibrated_s, until_s)
     step = one_step(main, policy, calibrated_s, until_s)
     wait_s = main.wait_s
     part = (main.submit_s >= calibrated_s) & (main.submit_s < until_s) & main.started
     held_share = float(main.held[part].mean()) if part.any() else 0.0
     held_waiting = float(wait_s[part & main.held].sum() / max(wait_s[part].sum(), 1.0))
-    counted = REPLAYS if past.averaged else 1
-    found = errors_of(main, played[place][:counted], last, calibrated_s, until_s)
+    found = errors_of(main, starts[place], last, calibrated_s, until_s)
     mean, used = found.waits.error, found.used
-    means_s = [mean_of(start_s - one.submit_s, last) for one, start_s in played[place]]
+    means_s = [mean_of(replayed(one, policy) - one.submit_s, last) for one in shaken(later[place])]
     errors = np.concatenate(
         [
-            log10_errors(one, start_s, scored(case, replays[0][1], calibrated_s, until_s))
-            for case, replays in zip(later, played, strict=True)
-            for one, start_s in replays[:counted]
+            log10_errors(case, start_s, scored(case, start_s, calibrated_s, until_s))
+            for case, start_s in zip(later, starts, strict=True)
         ]
     )
     lines = (

@@ -58,7 +58,7 @@ def candidates_of(system: System, pool: Pool) -> tuple[BackfillPolicy, ...]:
     return tuple(kind(order=system.order) for kind in (Easy, SlurmBackfill, Conservative, FirstFit))
 
 
-#: replays that a figure is the average of, and by how much their submissions differ at most
+#: replays that show how much they differ by chance, and by how much their submissions differ at most
 REPLAYS: Final = 8
 _SHAKE_S: Final = 120.0
 #: how many launches and turnovers late a start may be and still count as the decision's
@@ -132,13 +132,6 @@ def played(case: Case, policy: BackfillPolicy) -> Played:
     promise_s[order] = np.where(promises, queue.first_promise + case.pool.launch_s, np.nan)
     on_nodes = dict(zip(order.tolist(), queue.on_nodes, strict=True))
     return Played(ready_s, chosen_s, started_s, promise_s, tuple(on_nodes[row] for row in range(len(case))))
-
-
-def on_average(case: Case, policy: BackfillPolicy) -> F64:
-    """When each job starts, as it waits on average in replays of cases as `shaken` makes them; nan: it does not."""
-    waits_s = [replayed(one, policy) - one.submit_s for one in shaken(case)]
-    average: F64 = case.submit_s + np.mean(waits_s, axis=0)
-    return average
 
 
 def shaken(case: Case) -> Iterator[Case]:

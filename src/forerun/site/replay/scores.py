@@ -120,7 +120,7 @@ def classes_of(case: Case, rows: Mask) -> tuple[tuple[str, Mask], ...]:
 
 @dataclass(frozen=True, slots=True)
 class Errors:
-    """By how much free replays are off: mean waits, of all and by class, daily utilisation, the logarithm of waits."""
+    """By how much a free replay is off: mean waits, of all and by class, daily utilisation, the logarithm of waits."""
 
     waits: WaitClass
     classes: tuple[WaitClass, ...]
@@ -133,19 +133,16 @@ class Errors:
         return max((one.error for one in self.classes), default=0.0)
 
 
-def errors_of(
-    case: Case, replays: Sequence[tuple[Case, F64]], rows: Mask, from_s: float, until_s: float
-) -> Errors:
-    """The average over replays of a case, of which only some jobs are scored. Classes need enough of them."""
+def errors_of(case: Case, start_s: F64, rows: Mask, from_s: float, until_s: float) -> Errors:
+    """Of a replay of a case, of which only some jobs are scored. Classes need enough of them."""
 
     def waits(name: str, of: Mask) -> WaitClass:
-        ours_s = float(np.mean([mean_of(start_s - one.submit_s, of) for one, start_s in replays]))
-        return WaitClass(name, int(of.sum()), mean_of(case.wait_s, of), ours_s)
+        return WaitClass(name, int(of.sum()), mean_of(case.wait_s, of), mean_of(start_s - case.submit_s, of))
 
     classes = [(name, rows & mine) for name, mine in classes_of(case, rows)]
     return Errors(
         waits("all", rows),
         tuple(waits(name, of) for name, of in classes if of.sum() >= CLASS),
-        float(np.mean([utilisation_error(one, start_s, from_s, until_s) for one, start_s in replays])),
-        float(np.mean([log10_error(one, start_s, rows) for one, start_s in replays])),
+        utilisation_error(case, start_s, from_s, until_s),
+        log10_error(case, start_s, rows),
     )
