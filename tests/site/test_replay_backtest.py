@@ -19,6 +19,7 @@ from forerun.site.replay.play import CANDIDATES, policy_name
 
 from .test_replay import DAY_S, NODES, OFF, OUTAGES, drawn, machine, made_by, written
 
+pytestmark = pytest.mark.filterwarnings("error")
 EVERY_S = 14 * DAY_S
 
 

@@ -10,12 +10,14 @@ import numpy as np
 import pytest
 
 from forerun.cluster.policies.easy import Easy
+from forerun.cluster.policies.orders.fcfs import Fcfs
 from forerun.cluster.policies.orders.multifactor import Multifactor
+from forerun.cluster.policies.orders.sjf import ShortestRequest
 from forerun.site.history import History, read_history
 from forerun.site.inference import infer, with_outages
 from forerun.site.machine import System
 from forerun.site.order import recorded_order
-from forerun.site.replay.calibration import cases_of
+from forerun.site.replay.calibration import UNIDENTIFIED, calibrated, cases_of
 from forerun.site.replay.play import one_step
 from forerun.site.replay.rules import ruled
 from forerun.site.replay.scores import main_case
@@ -23,7 +25,9 @@ from forerun.site.replay.scores import main_case
 from .export import write
 from .sites import Site, draw
 
+pytestmark = pytest.mark.filterwarnings("error")
 JOBS, DAYS = 500, 20
+DAY_S = 86_400.0
 
 
 @pytest.fixture(scope="module")
@@ -61,6 +65,13 @@ def test_priorities_that_no_factor_explains_are_no_order(site: Site, log: Histor
     noise = np.random.default_rng(1).uniform(1, 10_000, len(log))
     assert recorded_order(replace(log, more={**log.more, "priority": noise}), len(site.world.nodes)) is None
     assert recorded_order(replace(log, more={}), len(site.world.nodes)) is None
+
+
+def test_the_reason_is_what_is_missing(log: History) -> None:
+    """Without priorities a log does not show its order, however often jobs are overtaken by their users' own later ones."""
+    guesses = Easy(order=Fcfs()), Easy(order=ShortestRequest())
+    blind = calibrated(replace(log, more={}), 12 * DAY_S, 6 * DAY_S, off=("limits",), candidates=guesses)
+    assert [one.reason for one in blind.refusals] == [UNIDENTIFIED]
 
 
 def test_rules_explain_what_the_order_does_not(log: History) -> None:
