@@ -220,10 +220,10 @@ class NodeQueueRules(QueueRules):
         shares, next_s, every_s = self.shares, self.coming_s, self.terms.count_s
         if shares is None:
             return float(nq.advance(self.queue, self.terms, until_s))
-        phase_s = float(self.queue.nodes.phase[0])
+        on_grid, phase_s = self.terms.rule == qs.PLAN, float(self.queue.nodes.phase[0])
         while True:
             if shares.due_s <= next_s < math.inf:
-                shares.count((next_s + phase_s) // every_s * every_s - phase_s)
+                shares.count((next_s + phase_s) // every_s * every_s - phase_s if on_grid else next_s)
                 self.queue.clock[qs.RANKED_S] = -np.inf
             next_s = float(nq.advance(self.queue, self.terms, min(until_s, shares.due_s)))
             if not shares.due_s <= next_s < until_s:

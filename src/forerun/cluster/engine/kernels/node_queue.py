@@ -68,8 +68,11 @@ def advance(q: qs.Queue, terms: qs.Terms, until_s: float) -> float:
                 meta[qs.ARRIVED] += 1
             if qs.come(q, job, now, terms):
                 news |= qs.BEGAN if q.begins[job] and terms.rule == qs.PLAN else qs.CAME
-        counted_s = npl.floor_s(q.nodes, now, terms.count_s)
-        if terms.count_s > 0.0 and counted_s > clock[qs.RANKED_S]:
+        counted_s, due = now, now >= clock[qs.RANKED_S] + terms.count_s
+        if terms.rule == qs.PLAN:
+            counted_s = npl.floor_s(q.nodes, now, terms.count_s)
+            due = counted_s > clock[qs.RANKED_S]
+        if terms.count_s > 0.0 and due:
             qs.count_anew(q, counted_s, terms)
             news |= qs.RANKED if terms.rule != qs.PLAN else 0
         if delayed:

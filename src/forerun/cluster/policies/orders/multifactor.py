@@ -72,8 +72,9 @@ class Multifactor(Order, tag="multifactor", frozen=True, kw_only=True):
     There is no preemption, and there are no reservations, which would come first of all. Accounts, users, partitions, QOS,
     `nice` and `site_factor` are those of the trace; jobs without an account are their user's alone.
 
-    In whole runs priorities are counted at multiples of `count_s` on the log's clock, as `PriorityCalcPeriod` of slurm.conf
-    says, though Slurm counts from the start of its daemon; by policies that decide through a view, at every decision.
+    Under `slurm-backfill` priorities are counted at multiples of `count_s` on the log's clock, as `PriorityCalcPeriod` of
+    slurm.conf says, though Slurm counts from the start of its daemon; in other whole runs at the first decision after so
+    long, and by policies that decide through a view at every one.
 
     weights: default: all 0. count_s: default 5 minutes. max_age_s: the wait from which on `age` is 1 (default 7 days).
     half_life_s: of usage (default 7 days; 0: it never decays). fairshare: `tree` (default, as Slurm's) or `classic`.
