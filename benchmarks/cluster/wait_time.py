@@ -44,7 +44,8 @@ def missed(found: BackTest, answer_s: float) -> list[str]:
         shares = ", ".join(
             f"{share:.1%} at {promised:.0%}" for promised, share in part.covered.shares.items()
         )
-        late += [] if part.good else [f"{part.name}: {shares}, loss {part.pinball:.3f}"]
+        kept = part.good and all(off <= most for off, most in part.off)
+        late += [] if kept else [f"{part.name}: {shares}, loss {part.pinball:.3f}"]
     if found.ratio > RATIO:
         late.append(f"loss {found.ratio:.2f} of the best class history's")
     if found.difference[2] >= 0:

@@ -55,10 +55,14 @@ class Part:
 
     @property
     def good(self) -> bool:
-        """Whether intervals are what they promise, as far as that shows, and the loss is below that of the class history."""
+        """Whether intervals contain what they promise or more, and the loss, which counts widths, is below the history's."""
+        return self.pinball < self.history and all(off >= -most for off, most in self.off)
+
+    @property
+    def off(self) -> tuple[tuple[float, float], ...]:
+        """By promised share, how much more than that intervals contain, and by how much they may be off."""
         shares = self.covered.shares
-        kept = all(abs(shares[one] - one) <= OFF + error for one, error in self.errors.items())
-        return kept and self.pinball < self.history
+        return tuple((shares[one] - one, OFF + error) for one, error in self.errors.items())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
