@@ -77,6 +77,10 @@ def test_each_reason_where_it_is_the_true_one() -> None:
     small = (log.gpus <= 8) & (np.arange(len(log)) % 9 == 0)
     held = shifted(log, small, 8 * DAY_S)
     assert HOLDS in reasons(back_test(held, system=machine(), off=OFF, every_s=EVERY_S))
+    # launches that take minutes at times: replays are near without any hold
+    late = shifted(log, rng.random(len(log)) < 0.4, 600.0)
+    found = reasons(back_test(late, system=machine(), off=OFF, every_s=EVERY_S))
+    assert UNIDENTIFIED in found and HOLDS not in found
 
 
 def test_a_machine_that_grew_is_refused() -> None:

@@ -168,6 +168,14 @@ def case_of(log: History, system: System, number: int) -> Case:
     )
 
 
+def held_of(cases: Sequence[Case]) -> tuple[int, int, float]:
+    """How many jobs came since their cases begin and started, how many of them were held, and the share of their waiting."""
+    mine = [(case.submit_s >= case.begin_s) & case.started for case in cases]
+    held = np.concatenate([case.held[rows] for case, rows in zip(cases, mine, strict=True)])
+    wait_s = np.concatenate([case.wait_s[rows] for case, rows in zip(cases, mine, strict=True)])
+    return len(held), int(held.sum()), float(wait_s[held].sum() / max(wait_s.sum(), 1.0))
+
+
 def runnable(setting: Setting) -> Mask:
     """bool[jobs]: those that could run on an empty machine, by their partitions, GPU types, shapes and limits."""
     reach, size = reach_of(setting.jobs, setting.cluster), setting.cluster.node_gpus()

@@ -15,7 +15,7 @@ from forerun.cluster.policies.orders.multifactor import Multifactor
 from forerun.cluster.summary.past import PARTITION_SHARE, Beside, Past, besides, held_from_s
 from forerun.core.errors import InputError
 from forerun.core.result.numbers import shown_instant
-from forerun.site.cases import Case, case_of
+from forerun.site.cases import Case, case_of, held_of
 from forerun.site.history import F64, History, Mask
 from forerun.site.inference import infer
 from forerun.site.machine import Finding, System, pool_of
@@ -47,6 +47,8 @@ _CHANGED: Final = 0.05
 _WAITED: Final = 0.05
 #: a policy is identified from this F1 on
 IDENTIFIED: Final = 0.90
+#: where the past is near without the holds, they are the reason from this share of all waiting on
+_HELD: Final = 0.20
 #: why a log is refused
 OVERLAP, TOO_FEW, CHANGED, HOLDS, UNIDENTIFIED = (
     "rows overlap",
@@ -343,7 +345,9 @@ def _refusals(
             f"and its replays are off by {best.mean:.0%} (mean wait) and {best.worst:.0%} (worst class), "
             f"{mean:.0%} and {worst:.0%} with holds as they were"
         )
-        repaired = after_s > 0 and _near(mean, worst)
+        theirs = held_of([case for one in held for case in one.cases])[2]
+        matter = theirs >= _HELD or not _near(best.mean, best.worst)
+        repaired = after_s > 0 and matter and _near(mean, worst)
         refusals.append(Refusal(HOLDS if repaired else UNIDENTIFIED, errors))
     return refusals
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from forerun.cluster.policies.backfilling.base import BackfillPolicy
 from forerun.core.errors import InputError, Problem
-from forerun.site.cases import Case
+from forerun.site.cases import Case, held_of
 from forerun.site.history import F64, History
 from forerun.site.inference import with_outages
 from forerun.site.machine import Finding, System
@@ -123,16 +123,10 @@ def _holds(cases: Sequence[Case], after_s: float, policy: BackfillPolicy) -> Ite
     """How many jobs are held, and how much of all waiting is theirs."""
     if not after_s:
         return
-    jobs, held, wait_s, theirs_s = 0, 0, 0.0, 0.0
-    for case in cases:
-        mine = (case.submit_s >= case.begin_s) & case.started
-        waited_s = case.wait_s[mine]
-        jobs, held = jobs + len(waited_s), held + int(case.held[mine].sum())
-        wait_s, theirs_s = wait_s + float(waited_s.sum()), theirs_s + float(waited_s[case.held[mine]].sum())
+    jobs, held, share = held_of(cases)
     yield Finding(
         about="holds",
-        what=f"{held} of {jobs} jobs held ({100 * held / max(jobs, 1):.0f} %), "
-        f"with {100 * theirs_s / max(wait_s, 1):.0f} % of all waiting",
+        what=f"{held} of {jobs} jobs held ({held / max(jobs, 1):.0%}), with {share:.0%} of all waiting",
         evidence=f"each still waited {after_s / 3600:.0f} h after {policy_name(policy)} would have started it, with the "
         "machine and the queue as they were",
     )
