@@ -169,7 +169,7 @@ def case_of(log: History, system: System, number: int) -> Case:
 
 
 def held_of(cases: Sequence[Case]) -> tuple[int, int, float]:
-    """How many jobs came since their cases begin and started, how many of them were held, and the share of their waiting."""
+    """How many jobs came since their cases begin and started, how many of them had holds, and the share of their waits."""
     mine = [(case.submit_s >= case.begin_s) & case.started for case in cases]
     held = np.concatenate([case.held[rows] for case, rows in zip(cases, mine, strict=True)])
     wait_s = np.concatenate([case.wait_s[rows] for case, rows in zip(cases, mine, strict=True)])

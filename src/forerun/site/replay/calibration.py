@@ -191,7 +191,7 @@ class Stretch:
         return cls(then, cases, countable(then, from_s, until_s))
 
     def with_holds(self, policy: BackfillPolicy, after_s: float) -> Stretch:
-        """With the jobs that are held; see `play.with_holds`."""
+        """With holds as they were; see `play.with_holds`."""
         return replace(self, cases=tuple(with_holds(case, policy, after_s) for case in self.cases))
 
     def beside(self, policy: BackfillPolicy, until_s: float = np.inf) -> tuple[Beside, ...]:
@@ -200,7 +200,7 @@ class Stretch:
         Parameters
         ----------
         policy : with which it is replayed.
-        until_s : what is known of the log ends: nobody waits for longer (default: all is known).
+        until_s : what is known of the log ends: no wait is longer (default: all is known).
         """
         starts = [np.minimum(replayed(case, policy), until_s) for case in self.cases]
         return beside_of(self.log, self.cases, starts, self.rows)
