@@ -11,6 +11,7 @@ import pytest
 
 from forerun.core.cli.main import run
 from forerun.core.errors import InputError
+from forerun.site.cases import held_of
 from forerun.site.history import History
 from forerun.site.machine import Pool
 from forerun.site.replay.backtest import BackTest, back_test
@@ -81,6 +82,10 @@ def test_each_reason_where_it_is_the_true_one() -> None:
     late = shifted(log, rng.random(len(log)) < 0.4, 600.0)
     found = reasons(back_test(late, system=machine(), off=OFF, every_s=EVERY_S))
     assert UNIDENTIFIED in found and HOLDS not in found
+
+
+def test_no_case_has_no_holds() -> None:
+    assert held_of([]) == (0, 0, 0.0)
 
 
 def test_a_machine_that_grew_is_refused() -> None:

@@ -144,9 +144,8 @@ def case_of(log: History, system: System, number: int) -> Case:
     left = ~mine.started & np.isfinite(mine.end_s)  # who starts after all ends at once
     run_s = np.where(mine.started, end_s - mine.start_s, np.where(left, 1.0, request_s))
     eligible_s = np.where(np.isnan(mine.eligible_s), mine.submit_s, mine.eligible_s)
-    known = system.order is not None or isinstance(
-        system, Declared
-    )  # then the order lets later jobs overtake
+    # a known order lets later jobs overtake
+    known = system.order is not None or isinstance(system, Declared)
     doubts = system.held_after_s and not known
     doubted_s = overtakings(mine, request_s, _PATIENCE_S)[0] if doubts else never_s
     return Case(
@@ -170,10 +169,11 @@ def case_of(log: History, system: System, number: int) -> Case:
 
 def held_of(cases: Sequence[Case]) -> tuple[int, int, float]:
     """How many jobs came since their cases begin and started, how many of them had holds, and the share of their waits."""
-    mine = [(case.submit_s >= case.begin_s) & case.started for case in cases]
-    held = np.concatenate([case.held[rows] for case, rows in zip(cases, mine, strict=True)])
-    wait_s = np.concatenate([case.wait_s[rows] for case, rows in zip(cases, mine, strict=True)])
-    return len(held), int(held.sum()), float(wait_s[held].sum() / max(wait_s.sum(), 1.0))
+    mine = [(case, (case.submit_s >= case.begin_s) & case.started) for case in cases]
+    held = [(case, rows & case.held) for case, rows in mine]
+    jobs, few = (sum(int(rows.sum()) for _, rows in some) for some in (mine, held))
+    wait_s, theirs_s = (sum(float(case.wait_s[rows].sum()) for case, rows in some) for some in (mine, held))
+    return jobs, few, theirs_s / max(wait_s, 1.0)
 
 
 def runnable(setting: Setting) -> Mask:

@@ -219,7 +219,7 @@ def covered(levels: F64) -> Covered:
 
 
 def inside_of(levels: F64) -> dict[float, F64]:
-    """By what each interval promises, float64[answers], whether it contained what came; as for `covered`.
+    """By what each interval promises, float64[answers], how much of what came it contained; as for `covered`.
 
     If an answer gives what came a probability of its own, as it does to no wait at all on an empty machine, the part of its
     levels that lies within the interval counts: else an interval that is as wide as it should be would seem too wide.

@@ -132,9 +132,8 @@ def pass_kept(q: qs.Queue, terms: qs.Terms, now: float, changed: bool) -> None:
     for at in range(meta[qs.WAITING]):
         job = q.waiting[at]
         need, request, at_s = q.gpus[job], s.request[job], made.at[job]
-        if limited and not qs.fits(
-            q.limits, job, s.kind[job], need
-        ):  # a job that a limit stops is promised nothing
+        # a job that a limit stops is promised nothing
+        if limited and not qs.fits(q.limits, job, s.kind[job], need):
             if at_s != pr.NO_PROMISE and at_s < np.inf:
                 lp.lapse(p, job, need)
                 raised = True
