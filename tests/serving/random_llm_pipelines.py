@@ -74,11 +74,12 @@ def scheduled_pipeline(seed: int) -> tuple[Pipeline, np.ndarray]:
     classes = int(rng.choice([1, 1, 2, 5]))
     rules = Rules(
         tokens=str(rng.choice(["together", "prefills first", "decodes first"])),  # type: ignore[arg-type]
-        whole_prompts=bool(rng.integers(2)),
+        prompts="whole" if rng.integers(2) else "in chunks",
         reserved=str(rng.choice([*["nothing"] * 6, "own answer", "longest answer"])),  # type: ignore[arg-type]
         classes=Classes() if classes > 1 else None,
         ahead=bool(np.random.default_rng(35_000 + seed).integers(2)),
     )
+    rules = _as_servers_do(np.random.default_rng(36_000 + seed), rules)
     ranks = rng.integers(0, classes, len(arrivals)) if classes > 1 else None
     whole = bool((arrivals == np.round(arrivals)).all())
     if rng.random() < 0.7:
@@ -93,6 +94,23 @@ def scheduled_pipeline(seed: int) -> tuple[Pipeline, np.ndarray]:
     host = HostMemory(blocks, move_ms) if rng.integers(2) else None
     llm = replace(stage.llm, rules=rules, ranks=ranks, host=host)
     return replace(pipeline, stages=(replace(stage, llm=llm),)), arrivals
+
+
+def _as_servers_do(rng: Rng, rules: Rules) -> Rules:
+    """In one of three worlds, rules that only servers of today have."""
+    if rng.random() < 2 / 3:
+        return rules
+    return replace(
+        rules,
+        prompts=str(rng.choice([rules.prompts, "whole beside decodes"])),  # type: ignore[arg-type]
+        whole_must_fit=bool(rng.integers(2)),
+        longest_chunk=int(rng.choice([0, 3, 20])),
+        alone_unlimited=bool(rng.integers(2)),
+        victim=str(rng.choice([rules.victim, "last of the lowest class"])),  # type: ignore[arg-type]
+        drafts=str(rng.choice([rules.drafts, "all"])),  # type: ignore[arg-type]
+        pads_drafts=bool(rng.integers(2)),
+        blank_first=bool(rng.integers(2)),
+    )
 
 
 def changing_pipeline(seed: int) -> tuple[Pipeline, np.ndarray]:

@@ -166,9 +166,8 @@ def test_blocks_are_conserved_in_both_pools() -> None:
             alarms |= set(pools.begin(now_ms))
             for replica in [*pools.first.replicas, *pools.second.replicas]:
                 checked += 1
-                owned = sum(request.blocks for request in [*replica.running, *replica.held])
-                cached = len(replica.prefixes.users) * replica.prefixes.blocks
-                assert replica.free + owned + cached == replica.llm.kv_blocks and replica.free >= 0
+                owned = {block for request in [*replica.running, *replica.held] for block in request.blocks}
+                assert replica.cache.free + len(owned) == replica.llm.kv_blocks and replica.cache.blank >= 0
         done = [*pools.first.requests.values()]
         assert all(one.emitted == 1 for one in done)
         assert {one.query for one in done if one.output > 1} == set(pools.second.requests)

@@ -19,7 +19,7 @@ from forerun.serving.inputs.prepare import prepare
 from forerun.serving.llm.engine.pipeline import MixedRun, simulate_mixed
 from forerun.serving.llm.engine.replica import Replica, Replicas, Request
 from forerun.serving.llm.inputs.model import Cost, HostMemory, LanguageModel
-from forerun.serving.llm.policy.scheduling import Scheduler, scheduler_policies
+from forerun.serving.llm.policy.scheduling import Rules, Scheduler, scheduler_policies
 from forerun.serving.policies.chunked_prefill import ChunkedPrefill
 from forerun.serving.policies.orca import Orca
 from forerun.serving.policies.priority import Priority
@@ -33,6 +33,8 @@ SLO_MS = 20.0
 #: drawn worlds of each law in a run of the suite; set FORERUN_CASES for more
 CASES = cases(30)
 NAMES = scheduler_policies().names()
+#: those of papers
+PAPERS = [name for name in NAMES if not name.startswith("vllm")]
 
 
 def test_engines_agree_under_any_rules() -> None:
@@ -92,15 +94,14 @@ class Counted(Replica):
     def _check(self) -> None:
         """Free, owned and shared blocks are all there are, on both sides."""
         self.checked += 1
-        owned = sum(request.blocks for request in self.running)
-        in_cache = len(self.prefixes.users) * self.prefixes.blocks
-        assert self.free + owned + in_cache == self.llm.kv_blocks and self.free >= 0
-        assert all(request.blocks >= 0 for request in self.running)
-        assert not any(request.blocks or request.shared for request in self.queue)
+        owned = {block for request in self.running for block in request.blocks}
+        assert self.cache.free + len(owned) == self.llm.kv_blocks and self.cache.blank >= 0
+        assert not any(request.blocks or request.pending for request in self.queue)
+        assert all(request.cached <= len(request.blocks) * self.llm.block_tokens for request in self.running)
         out = sum(request.host for request in self.queue)
         assert self.host + out == (self.llm.host.blocks if self.llm.host else 0) and self.host >= 0
         ranks = [request.rank for request in self.running]
-        assert ranks == sorted(ranks)
+        assert ranks == sorted(ranks) or self.llm.rules.victim == "last of the lowest class"
         assert len(self.running) <= self.llm.max_seqs
 
 
@@ -154,17 +155,32 @@ def test_each_scheduler_answers_differently() -> None:
     """First and last tokens. In the first iteration, with 5 tokens, A takes 3; only where prompts are cut does B begin.
 
     Orca reserves 5 tokens for every answer, so that no two of A, B and D fit. Decode-first does not let B begin before A has
-    ended, but D and E together. Only in classes does E come before D.
+    ended, but D and E together. Only in classes does E come before D. vLLM composes ahead: C, which comes as the second
+    iteration begins, waits for the third, and E until A's seat is known to be free.
     """
-    answers = {name: times(scheduler_policies().get(name)()) for name in NAMES}
+    answers = {name: times(scheduler_policies().get(name)()) for name in (*PAPERS, "vllm-0.32")}
     assert answers == {
         "chunked-prefill": ([1, 2, 2, 5, 5], [4, 3, 4, 5, 9]),
         "decode-first": ([1, 5, 7, 10, 10], [4, 6, 9, 10, 14]),
         "orca": ([1, 5, 7, 10, 11], [4, 6, 9, 10, 15]),
         "prefill-first": ([1, 2, 3, 5, 6], [8, 4, 7, 5, 10]),
         "priority": ([1, 2, 2, 5, 4], [4, 3, 4, 5, 8]),
+        "vllm-0.32": ([1, 2, 3, 5, 6], [4, 3, 5, 5, 10]),
     }
-    assert len({str(answer) for answer in answers.values()}) == len(NAMES)
+    assert len({str(answer) for answer in answers.values()}) == len(answers)
+
+
+def test_versions_differ_where_their_rules_do() -> None:
+    """(Recorded steps of the program tell which rules a version has.)"""
+    rules = {name: scheduler_policies().get(name)().rules() for name in NAMES if name not in PAPERS}
+    assert (
+        rules["vllm-0.18"]
+        != rules["vllm-0.19"]
+        != rules["vllm-0.24"]
+        != rules["vllm-0.25"]
+        != rules["vllm-0.31"]
+    )
+    assert rules["vllm-0.31"] == rules["vllm-0.32"]
 
 
 def test_composed_ahead_whoever_comes_later_waits_for_the_iteration_behind() -> None:
@@ -238,13 +254,13 @@ def test_reserved_answers_are_never_preempted() -> None:
         assert stage.llm is not None
         counts = {}
         for scheduler in (Orca(reserve="own"), Orca(), None):
-            rules = stage.llm.rules if scheduler is None else scheduler.rules()
+            rules = Rules() if scheduler is None else scheduler.rules()
             llm = replace(stage.llm, rules=rules)
             run = simulate_mixed(Pipeline((replace(stage, llm=llm),)), arrivals, SLO_MS)
             counts[scheduler] = int(run.requests[0].preemptions.sum())  # type: ignore[union-attr]
         assert counts[Orca()] == counts[Orca(reserve="own")] == 0
         preempted += counts[None]
-    assert preempted > 50
+    assert preempted > 25
 
 
 def test_swapping_processes_nothing_anew() -> None:
@@ -268,7 +284,7 @@ def test_swapping_processes_nothing_anew() -> None:
             assert one.prefill.sum() == llm.prompt[served].sum()
             assert one.decodes.sum() == (llm.output[served] - 1).sum()
         swapped += int(free.preemptions.sum())
-    assert swapped > 100
+    assert swapped > 50
 
 
 def test_a_block_is_moved_there_and_back() -> None:

@@ -56,27 +56,30 @@ def hit_tokens(run: Run) -> Any:
 
 @pytest.mark.parametrize("seed", range(cases(6, 20)))
 def test_hits_of_requests_one_by_one_are_those_of_an_lru_cache(seed: int) -> None:
-    """A reference that knows prompts as tuples: it keeps whole beginnings, the least recently used go first."""
+    """A reference that knows blocks by all the tokens up to their end: the least recently used ones go first."""
     segments, llm = drawn(seed)
-    cache: OrderedDict[tuple[int, ...], None] = OrderedDict()
-    expected = []
-    for own, prompt, output in zip(segments, llm.prompt.tolist(), llm.output.tolist()):
-        beginnings = [tuple(own[: n + 1]) for n in range(len(own))]
-        hits = 0
-        while hits < (prompt - 1) // 8 and hits < len(own) and beginnings[hits] in cache:
-            hits += 1
-        expected.append(8 * hits)
-        # First it needs blocks for its prompt, where a last segment that it processes itself may be there already,
-        # then for the tokens of its answer but the last.
-        for one in beginnings[:hits]:
+    cache: OrderedDict[tuple[Any, int], None] = OrderedDict()
+    expected, named = [], 0
+    for number, (own, prompt, output) in enumerate(zip(segments, llm.prompt.tolist(), llm.output.tolist())):
+        shared = min(len(own), prompt // 8) * 2
+        keys = [
+            tuple(own[: block // 2 + 1]) + (block,) if block < shared else (-1, number, block)
+            for block in range((prompt + output - 1) // 4)
+        ]
+        hits: list[tuple[Any, int]] = []
+        while len(hits) < (prompt - 1) // 4:
+            found = [one for one in cache if one[0] == keys[len(hits)]]
+            if not found:
+                break
+            hits.append(min(found, key=lambda one: one[1]))
+        expected.append(4 * len(hits))
+        for one in hits:
             del cache[one]
-        while 2 * hits - (8 * hits - prompt) // 4 + 2 * len(cache) > llm.kv_blocks:
+        while -(-(prompt + output - 1) // 4) + len(cache) > llm.kv_blocks:
             cache.popitem(last=False)
-        for one in beginnings[hits:]:
-            cache.pop(one, None)
-        while -(-(prompt + output - 1) // 4) + 2 * len(cache) > llm.kv_blocks:
-            cache.popitem(last=False)
-        cache |= dict.fromkeys(reversed(beginnings))
+        blocks = hits + [(key, named + place) for place, key in enumerate(keys[len(hits) :])]
+        named += len(keys)
+        cache |= dict.fromkeys(reversed(blocks))
     assert hit_tokens(alone(llm)).tolist() == expected
     assert sum(expected) > 0
 
@@ -113,19 +116,18 @@ def test_hits_never_raise_a_time_to_first_token_with_one_seat() -> None:
 
 
 def test_blocks_are_conserved_at_every_iteration() -> None:
-    """Free, owned and shared blocks are all there are, and a segment is used by whoever says so."""
+    """Blocks that somebody has and that nobody has are all there are, and each knows by how many it is used."""
     checked = 0
 
     def check(replica: Replica) -> None:
         nonlocal checked
         checked += 1
-        cache, running = replica.prefixes, replica.running
-        owned = sum(request.blocks for request in running)
-        assert replica.free + owned + len(cache.users) * cache.blocks == replica.llm.kv_blocks
-        assert all(request.blocks >= 0 for request in running) and replica.free >= 0
-        used = [segment for request in running for segment in request.segments[: request.shared]]
-        assert {one: used.count(one) for one in cache.users} == cache.users
-        assert set(cache.unused) == {one for one, users in cache.users.items() if users == 0}
+        cache, owned = replica.cache, [block for request in replica.running for block in request.blocks]
+        assert len(set(owned)) + cache.free == replica.llm.kv_blocks and cache.blank >= 0
+        assert all(block.users == owned.count(block) for block in owned)
+        keyed = [block for blocks in cache.keyed.values() for block in blocks]
+        assert set(cache.idle) == {block for block in keyed if block.users == 0} == set(keyed) - set(owned)
+        assert all(block.key == key for key, blocks in cache.keyed.items() for block in blocks)
 
     for seed in range(cases(8, 40)):
         pipeline, arrivals = prefix_pipeline(seed)
@@ -163,14 +165,17 @@ def test_no_common_beginnings_change_nothing() -> None:
         assert np.array_equal(runs[0].finish_ms, runs[1].finish_ms)
 
 
-def test_an_empty_list_of_beginnings_is_no_cache() -> None:
+def test_an_empty_list_of_beginnings_is_no_cache_where_nobody_is_preempted() -> None:
+    """Who is preempted may find its own blocks again."""
     for seed in range(20):
         pipeline, arrivals = prefix_pipeline(seed)
         (stage,) = pipeline.stages
         assert stage.llm is not None
         runs = [
             simulate_mixed(
-                Pipeline((replace(stage, llm=replace(stage.llm, shared=shared)),)), arrivals, SLO_MS
+                Pipeline((replace(stage, llm=replace(stage.llm, shared=shared, kv_blocks=100_000)),)),
+                arrivals,
+                SLO_MS,
             )
             for shared in (Prefixes.of([[]] * len(arrivals), 3), None)
         ]

@@ -34,6 +34,7 @@ class Iterations:
     kv : int64[k], tokens that the decodes have in the cache.
     running : int64[k], requests admitted.
     free_blocks : int64[k], blocks of the cache that are free.
+    preempted : int64[k], how often a request lost its blocks for it.
     """
 
     start_ms: Floats
@@ -44,6 +45,7 @@ class Iterations:
     kv: Ints
     running: Ints
     free_blocks: Ints
+    preempted: Ints
 
 
 @dataclass(frozen=True)

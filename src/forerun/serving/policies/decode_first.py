@@ -13,4 +13,4 @@ class DecodeFirst(Scheduler, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     def rules(self) -> Rules:
         """Decodes first, whole prompts only where there is none."""
-        return Rules(tokens="decodes first", whole_prompts=True)
+        return Rules(tokens="decodes first", prompts="whole")

@@ -21,5 +21,5 @@ class Orca(Scheduler, frozen=True, kw_only=True, forbid_unknown_fields=True, tag
     def rules(self) -> Rules:
         """Whole prompts together with decodes, blocks reserved."""
         return Rules(
-            whole_prompts=True, reserved="longest answer" if self.reserve == "longest" else "own answer"
+            prompts="whole", reserved="longest answer" if self.reserve == "longest" else "own answer"
         )

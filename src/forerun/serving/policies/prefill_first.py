@@ -13,4 +13,4 @@ class PrefillFirst(Scheduler, frozen=True, kw_only=True, forbid_unknown_fields=T
 
     def rules(self) -> Rules:
         """Whole prompts first, decodes only where there is none."""
-        return Rules(tokens="prefills first", whole_prompts=True)
+        return Rules(tokens="prefills first", prompts="whole")

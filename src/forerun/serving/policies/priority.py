@@ -2,15 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-import msgspec
-
 from forerun.core.scenario.numbers import Positive
-from forerun.serving.llm.policy.scheduling import Classes, Rules, Scheduler
-
-#: the number of a class; lower ones go first
-Class = Annotated[int, msgspec.Meta(ge=0, le=1_000_000)]
+from forerun.serving.llm.policy.scheduling import Class, Classes, Rules, Scheduler, class_problems
 
 
 class Priority(Scheduler, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="priority"):
@@ -31,9 +24,7 @@ class Priority(Scheduler, frozen=True, kw_only=True, forbid_unknown_fields=True,
 
     def problems(self) -> list[tuple[str, str]]:
         """Classes come from one place."""
-        if self.shares and self.classes:
-            return [("shares", "classes are drawn by shares or listed as classes, not both")]
-        return []
+        return class_problems(self.shares, self.classes)
 
     def rules(self) -> Rules:
         """Everything together, in chunks, by class."""

@@ -77,7 +77,7 @@ def _least_iterations(llm: LanguageModel, prefills: Floats, decodes: Floats) -> 
     prefills, decodes : float64[requests], tokens that each has processed.
     """
     turns = float((np.ceil(prefills / llm.token_budget) + decodes).sum())
-    tokens = float((prefills + (0 if llm.rules.whole_prompts else decodes)).sum())
+    tokens = float((prefills + (decodes if llm.rules.counts_decodes else 0)).sum())
     return max(tokens / llm.token_budget, turns / llm.max_seqs)
 
 

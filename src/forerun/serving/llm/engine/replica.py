@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from heapq import heappop, heappush
 from itertools import takewhile
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from forerun.serving.llm.inputs.model import LanguageModel
 
@@ -35,6 +35,20 @@ class Link:
 
 
 @dataclass(eq=False)
+class Block:
+    """A block of the cache that somebody has or that a prompt may begin with.
+
+    Parameters
+    ----------
+    users : requests that have it.
+    key : names its tokens with all before them, once they are known; (): they are not.
+    """
+
+    users: int = 0
+    key: tuple[int, ...] = ()
+
+
+@dataclass(eq=False)
 class Request:
     """A request under way. Fields as in `kernels.requests.REQUEST`, and the times between its tokens.
 
@@ -44,13 +58,19 @@ class Request:
     prompt, output : tokens of its prompt and of its answer.
     replica : number of the replica that it was sent to.
     rank : its class, lower ones go first.
+    place : its place in the order in which requests came to the pool.
     emitted : tokens of the answer so far.
-    cached : tokens that the cache contains, of the prompt and of the answer.
-    blocks : blocks of the cache that it has for itself.
+    cached : tokens that the cache contains, or will when the iterations that are composed have ended.
+    pending : of these iterations, tokens that they are to emit, with those that a draft proposes.
+    flying : tokens that it was given in them.
+    stale : of `flying`, those from before it was preempted.
+    proposed : tokens that a draft proposes next.
+    midway : the last iteration that it is part of leaves tokens of it unprocessed.
+    blocks : of the cache, that it has, in the order of its tokens.
     away : what is cached of it is in no block of its replica: it was swapped out, or comes from another pool.
     host : blocks of host memory that it has.
-    segments : the prompt's whole segments, which the prefix cache can share.
-    shared : how many of them it uses there.
+    segments : the prompt's segments, which the prefix cache can share.
+    known : blocks whose key is set.
     hit : tokens that it did not process because they were there.
     preempted : how often its blocks were taken away.
     start_ms, first_ms, last_ms : when its first iteration began, and when its first and its latest token came (NaN:
@@ -67,13 +87,19 @@ class Request:
     output: int
     replica: int
     rank: int = 0
+    place: int = 0
     emitted: int = 0
     cached: int = 0
-    blocks: int = 0
+    pending: int = 0
+    flying: int = 0
+    stale: int = 0
+    proposed: int = 0
+    midway: bool = False
+    blocks: list[Block] = field(default_factory=list)
     away: bool = False
     host: int = 0
     segments: tuple[int, ...] = ()
-    shared: int = 0
+    known: int = 0
     hit: int = 0
     preempted: int = 0
     start_ms: float = float("nan")
@@ -88,13 +114,69 @@ class Request:
 
     @property
     def todo(self) -> int:
-        """Tokens that are not cached yet."""
-        return self.prompt + self.emitted - self.cached
+        """Tokens that are not cached yet, those included that are still to be emitted."""
+        return self.prompt + self.emitted + self.pending - self.cached
+
+
+@dataclass
+class Given:
+    """What a request is given in an iteration.
+
+    Parameters
+    ----------
+    request : which.
+    kind : it processes its latest token, or others.
+    tokens : all that it is given.
+    drafts : those among them that a draft proposed.
+    cached : tokens in the cache before.
+    emits : all of its tokens are then in the cache, so that the next comes out.
+    """
+
+    request: Request
+    kind: Kind
+    tokens: int
+    drafts: int
+    cached: int = 0
+    emits: bool = False
+
+
+@dataclass
+class Batch:
+    """An iteration that is being composed, or is.
+
+    Parameters
+    ----------
+    budget : tokens that may still be given.
+    given : what requests are given.
+    moved : blocks that are swapped.
+    preempted : how often somebody lost its blocks for it; nobody is admitted then.
+    served : somebody who ran is part of it. midway: and is in the middle of its prompt.
+    running, free : requests admitted and blocks that nobody has, once it is composed.
+    """
+
+    budget: int
+    given: list[Given] = field(default_factory=list)
+    moved: int = 0
+    preempted: int = 0
+    served: bool = False
+    midway: bool = False
+    running: int = 0
+    free: int = 0
 
     @property
-    def next_step(self) -> Kind:
-        """A decode if all but its latest token is cached."""
-        return "decode" if self.emitted and self.todo == 1 else "prefill"
+    def prefill(self) -> int:
+        """Tokens of prompts, and of preempted requests that are processed anew."""
+        return sum(one.tokens - one.drafts for one in self.given if one.kind == "prefill")
+
+    @property
+    def decodes(self) -> list[Given]:
+        """Requests that process their latest token."""
+        return [one for one in self.given if one.kind == "decode"]
+
+    @property
+    def attention(self) -> float:
+        """Pairs of tokens that attend to each other, but for those of the latest tokens."""
+        return sum(_pairs(one) for one in self.given)
 
 
 @dataclass
@@ -106,101 +188,104 @@ class Iteration:
     number : of the iteration within its stage, in the order they begin.
     replica : number of the replica that works on it.
     start_ms, end_ms : instants; the end is known from the start.
-    given : requests and the tokens that each has processed in it, in the order they were given.
+    given : what requests are given.
     prefill : tokens of prompts, and of preempted requests that are processed anew.
     decodes : requests that process their latest token alone.
     kv : tokens that these requests have in the cache.
     running : requests admitted, with those that got no token of the budget.
     free_blocks : blocks of the cache that nobody has.
+    preempted : how often a request lost its blocks for it.
     """
 
     number: int
     replica: int
     start_ms: float
     end_ms: float
-    given: list[tuple[Request, int]]
+    given: list[Given]
     prefill: int
     decodes: int
     kv: int
     running: int
     free_blocks: int
+    preempted: int
 
 
-@dataclass
-class _Batch:
-    """An iteration that is being put together.
-
-    Parameters
-    ----------
-    budget : tokens that may still be given.
-    given : requests and their tokens.
-    prefill, decodes : of these, tokens of prompts, and requests that decode.
-    attention : pairs of tokens that attend to each other in prefills.
-    kv : tokens that the decodes have in the cache.
-    drafts : tokens that are proposed for each request that decodes.
-    moved : blocks that are swapped.
-    preempting : somebody lost its blocks for it, so nobody is admitted.
-    """
-
-    budget: int
-    given: list[tuple[Request, int]] = field(default_factory=list)
-    prefill: int = 0
-    decodes: int = 0
-    attention: float = 0.0
-    kv: int = 0
-    drafts: list[int] = field(default_factory=list)
-    moved: int = 0
-    preempting: bool = False
-
-
-class PrefixCache:
-    """The segments of prompts that one replica has in its cache.
+class Cache:
+    """The blocks of one replica.
 
     Parameters
     ----------
-    blocks : of the cache, in a segment.
+    blocks : how many there are.
+    blank_first : blocks without a key go first (default: yes).
 
     Attributes
     ----------
-    users : by segment in the cache, how many requests use it.
-    unused : those that nobody uses, the least recently used first.
+    blank : blocks that nobody has and that go first.
+    idle : the others that nobody has, the least recently used first.
+    keyed : by key, the blocks that have it, the first one first.
     """
 
-    def __init__(self, blocks: int) -> None:
-        self.blocks = blocks
-        self.users: dict[int, int] = {}
-        self.unused: dict[int, None] = {}
+    def __init__(self, blocks: int, blank_first: bool = True) -> None:
+        self.blank, self._blank_first = blocks, blank_first
+        self.idle: dict[Block, None] = {}
+        self.keyed: dict[tuple[int, ...], list[Block]] = {}
 
     @property
-    def idle(self) -> int:
-        """Blocks that nobody uses."""
-        return len(self.unused) * self.blocks
+    def free(self) -> int:
+        """Blocks that nobody has."""
+        return self.blank + len(self.idle)
 
-    def leading(self, segments: Sequence[int]) -> list[int]:
-        """Those at the beginning that are in the cache."""
-        return list(takewhile(self.users.__contains__, segments))
+    def take(self, blocks: int) -> list[Block]:
+        """So many blocks for somebody; the least recently used lose their tokens where the blank ones do not suffice."""
+        while self.blank < blocks:
+            self.evict()
+        self.blank -= blocks
+        return [Block(users=1) for _ in range(blocks)]
 
-    def use(self, segment: int) -> None:
-        """A request uses a segment, which enters the cache if it is not there."""
-        self.unused.pop(segment, None)
-        self.users[segment] = self.users.get(segment, 0) + 1
+    def evict(self) -> None:
+        """The least recently used block loses its tokens."""
+        gone = next(iter(self.idle))
+        del self.idle[gone]
+        self.blank += 1
+        if gone.key:
+            self.keyed[gone.key].remove(gone)
+            if not self.keyed[gone.key]:
+                del self.keyed[gone.key]
 
-    def leave(self, segments: Sequence[int]) -> None:
-        """A request uses segments of its prompt no more; the beginning counts as used last."""
-        for segment in reversed(segments):
-            self.users[segment] -= 1
-            if not self.users[segment]:
-                self.unused[segment] = None
+    def name(self, block: Block, key: tuple[int, ...]) -> None:
+        """The tokens of a block are known from now on."""
+        block.key = key
+        self.keyed.setdefault(key, []).append(block)
 
-    def evict_all(self) -> int:
-        """All that nobody uses leaves the cache: how many blocks that frees."""
-        return sum(self.evict() for _ in list(self.unused))
+    def use(self, block: Block) -> None:
+        """One more has a block."""
+        self.idle.pop(block, None)
+        block.users += 1
 
-    def evict(self) -> int:
-        """The least recently used segment leaves the cache: how many blocks that frees."""
-        gone = next(iter(self.unused))
-        del self.unused[gone], self.users[gone]
-        return self.blocks
+    def leave(self, blocks: Sequence[Block]) -> None:
+        """Somebody has these blocks no more; those at the end are lost first."""
+        for block in reversed(blocks):
+            block.users -= 1
+            if not block.users:
+                if block.key or not self._blank_first:
+                    self.idle[block] = None
+                else:
+                    self.blank += 1
+
+
+class Hit(NamedTuple):
+    """What a request that waits would have in the cache, and what it would be given.
+
+    Parameters
+    ----------
+    blocks : that it would share.
+    known : tokens that it need not process.
+    given : what it would be given.
+    """
+
+    blocks: list[Block]
+    known: int
+    given: Given
 
 
 class Replica:
@@ -219,12 +304,11 @@ class Replica:
         self.link = link
         self.queue: list[Request] = []
         self.running: list[Request] = []
-        self.free = llm.kv_blocks
+        self.cache = Cache(llm.kv_blocks, llm.rules.blank_first)
         self.host = llm.host.blocks if llm.host else 0
-        self.prefixes = PrefixCache(llm.prefixes.segment_blocks)
         self.held: deque[Request] = deque()
         self.busy: Iteration | None = None
-        self._known: set[int] = set()
+        self._next: Batch | None = None
         self._link_free_ms = 0.0
         self.drafted = self.accepted = 0
 
@@ -233,46 +317,85 @@ class Replica:
         """Requests that wait or run."""
         return len(self.queue) + len(self.running)
 
+    @property
+    def due(self) -> bool:
+        """There is something to do."""
+        return bool(self.open or (self._next is not None and self._next.given))
+
     def enter(self, request: Request) -> None:
         """A request joins the queue, behind all of its class."""
         self.queue.insert(bisect_right(self.queue, request.rank, key=lambda one: one.rank), request)
 
     def forget(self) -> None:
         """The prefix cache has nothing that nobody uses."""
-        self.free += self.prefixes.evict_all()
+        while self.cache.idle:
+            self.cache.evict()
 
     def begin(self, number: int, now_ms: float) -> Iteration | None:
         """The next iteration begins; None if transfers hold the blocks that it would need.
 
-        Running requests come first, by class and in order of admission, then waiting ones while there are seats, tokens and
-        blocks. A running request that needs a block where none is free takes it from the request that runs last, which goes
-        back to the head of its class; nobody is admitted in that iteration.
+        Where iterations are composed ahead, this one was when the last one began, and the one behind it is now.
 
         Parameters
         ----------
         number : of the iteration within its pool.
         now_ms : the instant.
         """
-        self._end_transfers(now_ms)
-        moved = 0
-        # While somebody runs, this iteration was composed when the last one began.
-        late = self._late if self.llm.rules.ahead and self.running else set()
-        while True:
-            batch = _Batch(self.llm.token_budget, moved=moved)
-            for kinds in self._passes():
-                self._serve(batch, kinds, now_ms)
-                if not batch.preempting:
-                    self._admit(batch, kinds, now_ms, late)
-                if batch.given:
-                    return self._started(batch, number, now_ms)
-            if not batch.preempting:
+        batch = self._next
+        if batch is None or not batch.given:
+            before = 0 if batch is None else batch.preempted
+            batch = self._composed(now_ms, now_ms)
+            batch.preempted += before
+            if not batch.given:
+                self._next = batch
                 return None
-            moved, late = batch.moved, set()
+        begun = self._started(batch, number, now_ms)
+        self._next = self._composed(now_ms, begun.end_ms) if self.llm.rules.ahead else None
+        return begun
+
+    def _composed(self, now_ms: float, begin_ms: float) -> Batch:
+        """The iteration that begins at `begin_ms`.
+
+        Running requests come first, then waiting ones while there are seats, tokens and blocks. A running request that needs
+        a block where none is free takes it from one that runs, itself at last, which goes back to the queue; nobody is
+        admitted in that iteration.
+        """
+        self._end_transfers(now_ms)
+        moved = preempted = 0
+        while True:
+            batch = Batch(self.llm.token_budget, moved=moved)
+            for kinds in self._passes():
+                self._serve(batch, kinds, begin_ms)
+                if not batch.preempted:
+                    self._admit(batch, kinds, begin_ms)
+                if batch.given:
+                    break
+            again = batch.preempted and not batch.given and self.busy is None
+            moved, preempted = batch.moved, preempted + batch.preempted
+            if not again:
+                batch.preempted = preempted
+                return self._closed(batch)
+
+    def _closed(self, batch: Batch) -> Batch:
+        """The iteration is composed: what it is to process counts as processed."""
+        order = {request.query: place for place, request in enumerate(self.running)}
+        batch.given.sort(key=lambda one: order[one.request.query])
+        ahead, drafts = self.llm.rules.ahead, self._drafts
+        for one in batch.given:
+            request = one.request
+            one.cached, one.emits = request.cached, one.tokens - one.drafts >= request.todo
+            request.cached += one.tokens
+            request.flying += one.tokens
+            request.proposed, request.midway = 0, not one.emits
+            if one.emits and ahead:
+                request.pending += 1 + one.drafts
+                request.proposed = drafts
+        batch.running, batch.free = len(self.running), self.cache.free
+        return batch
 
     @property
-    def _late(self) -> set[int]:
-        """Who came after the last iteration had begun."""
-        return {request.query for request in self.queue} - self._known
+    def _drafts(self) -> int:
+        return 0 if self.llm.speculation is None else self.llm.speculation.draft_tokens
 
     def _passes(self) -> list[tuple[Kind, ...]]:
         """Which kinds of tokens are given together, the first that finds any."""
@@ -284,110 +407,162 @@ class Replica:
             case "decodes first":
                 return [("decode",), ("prefill",)]
 
-    def _serve(self, batch: _Batch, kinds: tuple[Kind, ...], now_ms: float) -> None:
+    def _serve(self, batch: Batch, kinds: tuple[Kind, ...], begin_ms: float) -> None:
         """Running requests get tokens of these kinds."""
-        for request in list(self.running):
-            kind = request.next_step
-            if kind not in kinds or request not in self.running:
+        place = 0
+        while place < len(self.running):
+            request = self.running[place]
+            given = self._due(request, batch)
+            if given.kind not in kinds or given.tokens == 0:
+                place += 1
                 continue
-            if kind == "decode":
-                tokens = self._decode_tokens(request, batch)
-            else:
-                tokens = min(request.todo, batch.budget)
-            if tokens == 0:
-                continue
-            has = request.shared * self.prefixes.blocks + request.blocks
-            needed = max(0, self._blocks(request.cached + tokens) - has)
-            while needed > self.free + self.prefixes.idle and request in self.running:
-                batch.moved += self._preempt(self.running[-1], now_ms)
-                batch.preempting = True
-            if request in self.running:
-                self._take(request, needed)
-                self._give(batch, request, tokens, kind)
+            while self._missing(request, request.cached + given.tokens) > self.cache.free:
+                victim = self._victim()
+                place -= self.running.index(victim) < place
+                self._take_back(batch, victim)
+                batch.moved += self._preempt(victim, begin_ms)
+                batch.preempted += 1
+                if victim is request:
+                    # Who stands behind it gets nothing, either.
+                    return
+            batch.served, batch.midway = True, batch.midway or request.midway
+            self._store(request, request.cached + given.tokens)
+            self._give(batch, given)
+            place += 1
 
-    def _admit(self, batch: _Batch, kinds: tuple[Kind, ...], now_ms: float, late: set[int]) -> None:
-        """Waiting requests get tokens of these kinds, from the front, up to the first that cannot or came late."""
+    def _due(self, request: Request, batch: Batch) -> Given:
+        """What a running request is given next."""
+        last = request.output if self.link is None else 1
+        todo, decodes = request.todo, request.emitted + request.pending > 0
+        if request.pending and request.cached + 2 - request.pending >= request.prompt + last:
+            # What is under way makes its last token.
+            return Given(request, "decode", 0, 0)
+        if not (decodes and todo == 1):
+            return Given(request, "prefill", min(self._chunk(todo), batch.budget), 0)
+        tokens = self._chunk(1 + self._proposed(request))
+        tokens = tokens if self.llm.rules.prompts == "whole" else min(tokens, batch.budget)
+        return Given(request, "decode", tokens, max(tokens - 1, 0))
+
+    def _proposed(self, request: Request) -> int:
+        """Tokens that a draft proposes behind the latest one."""
+        if self.llm.rules.drafts == "all":
+            return request.proposed
+        return max(0, min(self._drafts, request.output - request.emitted - request.pending - 1))
+
+    def _chunk(self, tokens: int) -> int:
+        """As many of so many tokens as an iteration gives one request."""
+        most = self.llm.rules.longest_chunk
+        alone = self.open == 1 and self.llm.rules.alone_unlimited
+        return tokens if not most or alone else min(tokens, most)
+
+    def _victim(self) -> Request:
+        """Who loses its blocks."""
+        if self.llm.rules.victim == "last of the running":
+            return self.running[-1]
+        return max(self.running, key=lambda one: (one.rank, one.place))
+
+    def _take_back(self, batch: Batch, request: Request) -> None:
+        """What a request was given in this iteration."""
+        for one in batch.given:
+            if one.request is request:
+                batch.given.remove(one)
+                self._spend(batch, one, -1)
+                return
+
+    def _admit(self, batch: Batch, kinds: tuple[Kind, ...], begin_ms: float) -> None:
+        """Waiting requests get tokens of these kinds, from the front, up to the first that cannot."""
         while self.queue and len(self.running) < self.llm.max_seqs:
             request = self.queue[0]
-            if request.query in late:
+            hit = self._wanted(batch, request)
+            given, free = hit.given, self.cache.free - sum(not block.users for block in hit.blocks)
+            stored = self._stored(request, hit)
+            if given.kind not in kinds or not given.tokens or self._blocks(stored) - len(hit.blocks) > free:
                 return
-            hits = [] if request.away else self._hits(request.segments, request.prompt + request.emitted)
-            known = request.cached if request.away else len(hits) * self._segment_tokens
-            todo = request.prompt + request.emitted - known
-            kind: Kind = request.next_step if request.away else "prefill"
-            if kind == "decode":
-                tokens = self._decode_tokens(request, batch)
-            else:
-                tokens = self._first_tokens(batch, todo)
-            needed = (
-                self._blocks(self._stored(request, known, todo, tokens)) - len(hits) * self.prefixes.blocks
-            )
-            unused = sum(segment in self.prefixes.unused for segment in hits) * self.prefixes.blocks
-            if kind not in kinds or not tokens or needed > self.free + self.prefixes.idle - unused:
+            everything = self._blocks(request.prompt + request.emitted) - len(hit.blocks)
+            if self.llm.rules.whole_must_fit and everything > free:
                 return
             del self.queue[0]
-            self.running.insert(bisect_right(self.running, request.rank, key=lambda one: one.rank), request)
-            for segment in hits:
-                self.prefixes.use(segment)
+            self._seat(request)
+            for block in hit.blocks:
+                self.cache.use(block)
             if not request.away:
-                request.shared, request.cached = len(hits), known
-                request.hit += known
+                request.blocks, request.known, request.cached = list(hit.blocks), len(hit.blocks), hit.known
+                request.hit += hit.known
             self.host += request.host
             batch.moved += request.host
             request.away, request.host = False, 0
-            self._take(request, needed)
-            self._give(batch, request, tokens, kind)
+            self._store(request, stored, hit.known + given.tokens)
+            self._give(batch, given)
             if request.preempted:
-                request.stalled_ms += now_ms - request.since_ms
+                request.stalled_ms += begin_ms - request.since_ms
             else:
-                request.start_ms = now_ms
+                request.start_ms = begin_ms
 
-    def _decode_tokens(self, request: Request, batch: _Batch) -> int:
-        """What a request that decodes is given: its latest token, and those that a draft proposes behind it; 0: nothing."""
-        own = self.llm.speculation
-        wanted = 1 + (0 if own is None else min(own.draft_tokens, request.output - request.emitted - 1))
-        return wanted if self.llm.rules.whole_prompts else min(wanted, batch.budget)
+    def _wanted(self, batch: Batch, request: Request) -> Hit:
+        """What a request that waits would be given."""
+        blocks = [] if request.away else self._hits(request, request.prompt + request.emitted)
+        known = request.cached if request.away else len(blocks) * self.llm.block_tokens
+        todo = request.prompt + request.emitted - known
+        if request.away and request.emitted and todo == 1:
+            tokens = 1 + self._proposed(request)
+            tokens = tokens if self.llm.rules.prompts == "whole" else min(tokens, batch.budget)
+            return Hit(blocks, known, Given(request, "decode", tokens, max(0, tokens - 1)))
+        padded = self._drafts if self._pads(batch, todo, known) else 0
+        if padded and 1 + padded > batch.budget:
+            return Hit(blocks, known, Given(request, "prefill", 0, 0))
+        tokens = self._first_tokens(batch, self._chunk(todo + padded))
+        return Hit(blocks, known, Given(request, "prefill", tokens, min(padded, max(tokens - 1, 0))))
 
-    def _first_tokens(self, batch: _Batch, todo: int) -> int:
+    def _pads(self, batch: Batch, todo: int, known: int) -> bool:
+        """One that has a single token to process is given as many as those that a draft serves."""
+        if not self.llm.rules.pads_drafts or todo != 1 or batch.midway:
+            return False
+        return known > 0 or batch.served
+
+    def _first_tokens(self, batch: Batch, todo: int) -> int:
         """What a waiting request is given of its prompt if it is admitted; 0: it is not."""
-        if not self.llm.rules.whole_prompts:
-            return min(todo, batch.budget)
-        if todo <= batch.budget:
-            return todo
-        # A prompt above the whole budget is never whole: it goes alone, in pieces.
-        alone = todo > self.llm.token_budget and batch.prefill == 0
-        return batch.budget if alone else 0
+        match self.llm.rules.prompts:
+            case "in chunks":
+                return min(todo, batch.budget)
+            case "whole beside decodes":
+                return todo if todo <= batch.budget else 0
+            case "whole":
+                if todo <= batch.budget:
+                    return todo
+                # A prompt above the whole budget is never whole: it goes alone, in pieces.
+                alone = todo > self.llm.token_budget and batch.prefill == 0
+                return batch.budget if alone else 0
 
-    def _stored(self, request: Request, known: int, todo: int, tokens: int) -> int:
+    def _stored(self, request: Request, hit: Hit) -> int:
         """How many tokens it gets blocks for when it is admitted."""
         if self.llm.rules.reserved != "nothing" and self.link is None:
             return request.prompt + max(self.llm.reserved_tokens, request.output)
-        return known + max(tokens, todo if self.llm.rules.whole_prompts else 0)
+        whole = request.prompt + request.emitted if self.llm.rules.prompts == "whole" else 0
+        return max(hit.known + hit.given.tokens, whole)
 
-    def _give(self, batch: _Batch, request: Request, tokens: int, kind: Kind) -> None:
-        batch.given.append((request, tokens))
-        if kind == "decode":
-            drafts = tokens - 1
-            batch.decodes += 1
-            batch.kv += request.cached
-            batch.drafts.append(drafts)
-            batch.attention += drafts * (request.cached + 1 + drafts / 2)
+    def _seat(self, request: Request) -> None:
+        """A request runs: behind the others, or behind those of its class."""
+        if self.llm.rules.victim == "last of the running":
+            self.running.insert(bisect_right(self.running, request.rank, key=lambda one: one.rank), request)
         else:
-            batch.prefill += tokens
-            batch.attention += tokens * (request.cached + tokens / 2)
-        if kind == "prefill" or not self.llm.rules.whole_prompts:
-            batch.budget -= tokens
+            self.running.append(request)
 
-    def _started(self, batch: _Batch, number: int, now_ms: float) -> Iteration:
-        drafted = sum(batch.drafts)
-        taken_ms = self.llm.cost.iteration_ms(
-            batch.prefill + drafted, batch.decodes, batch.kv, batch.attention
-        )
+    def _give(self, batch: Batch, given: Given) -> None:
+        batch.given.append(given)
+        self._spend(batch, given, 1)
+
+    def _spend(self, batch: Batch, given: Given, sign: int) -> None:
+        if given.kind == "prefill" or self.llm.rules.prompts != "whole":
+            batch.budget -= sign * given.tokens
+
+    def _started(self, batch: Batch, number: int, now_ms: float) -> Iteration:
+        decodes, drafts = batch.decodes, [one.drafts for one in batch.given]
+        kv = sum(one.cached for one in decodes)
+        taken_ms = self.llm.cost.iteration_ms(batch.prefill + sum(drafts), len(decodes), kv, batch.attention)
         if self.llm.host:
             taken_ms += batch.moved * self.llm.host.move_ms
         if self.llm.speculation:
-            taken_ms += self.llm.speculation.extra_ms(max(batch.drafts, default=0), drafted)
-        self._known = {request.query for request in (*self.queue, *self.running)}
+            taken_ms += self.llm.speculation.extra_ms(max(drafts, default=0), sum(drafts))
         self.busy = Iteration(
             number,
             self.number,
@@ -395,10 +570,11 @@ class Replica:
             now_ms + taken_ms,
             batch.given,
             batch.prefill,
-            batch.decodes,
-            batch.kv,
-            len(self.running),
-            self.free + self.prefixes.idle,
+            len(decodes),
+            kv,
+            batch.running,
+            batch.free,
+            batch.preempted,
         )
         return self.busy
 
@@ -406,32 +582,46 @@ class Replica:
         """The iteration ends; returns the requests that leave, by class and in order of admission."""
         assert self.busy is not None
         left = []
-        # Those admitted now stand behind the others of their class.
-        for request, tokens in sorted(self.busy.given, key=lambda one: one[0].rank):
-            latest = min(tokens, request.todo)
-            drafts = range(request.emitted, request.emitted + tokens - latest)
-            right = sum(1 for _ in takewhile(partial(self._guessed, request.query), drafts))
-            self.drafted += len(drafts)
-            self.accepted += right
-            request.cached += latest + right
-            self._share(request)
-            if request.cached < request.prompt + request.emitted:
+        for one in self.busy.given:
+            request = one.request
+            stale, right = request.stale > 0, 0
+            request.flying -= one.tokens
+            if request.emitted == request.output:
+                # It left with the iteration before, earlier than was known when this one was composed.
                 continue
-            request.emitted += 1 + right
-            if request.emitted == 1:
+            request.stale -= one.tokens if stale else 0
+            if one.drafts:
+                drafts = range(request.emitted, request.emitted + one.drafts)
+                if one.kind == "decode":
+                    right = sum(1 for _ in takewhile(partial(self._guessed, request.query), drafts))
+                self.drafted += len(drafts)
+                if not stale:
+                    request.cached -= one.drafts - right
+                    request.pending -= (one.drafts - right) if request.pending else 0
+            if not one.emits:
+                continue
+            new = min(1 + right, request.output - request.emitted)
+            request.emitted += new
+            self.accepted += new - 1
+            if not stale:
+                if self.llm.rules.ahead:
+                    request.pending -= new
+                    self._name(request, request.cached - request.pending)
+                else:
+                    request.proposed = self._drafts
+            if request.emitted == new:
                 request.first_ms, request.stalled_first_ms = now_ms, request.stalled_ms
             else:
                 request.gaps_ms.append(now_ms - request.last_ms)
                 request.gap_ms = max(request.gap_ms, now_ms - request.last_ms)
             request.last_ms = now_ms
-            if request.emitted == request.output:
+            if request.emitted == request.output or self.link is not None:
                 left.append(request)
-                self.running.remove(request)
-                self._release(request)
-            elif self.link is not None:
-                left.append(request)
-                self.running.remove(request)
-                self._send(request, self.link, now_ms)
+                (self.running if request in self.running else self.queue).remove(request)
+                if request.emitted == request.output or self.link is None:
+                    self._release(request)
+                else:
+                    self._send(request, self.link, now_ms)
         self.busy = None
         return left
 
@@ -450,52 +640,77 @@ class Replica:
         while self.held and self.held[0].sent_ms <= now_ms:
             self._release(self.held.popleft())
 
-    def _preempt(self, request: Request, now_ms: float) -> int:
+    def _preempt(self, request: Request, begin_ms: float) -> int:
         """The request goes back to the head of its class; returns the blocks that are swapped out."""
         self.running.remove(request)
         self._release(request)
-        request.blocks = request.shared = 0
         moved = self._blocks(request.cached)
         if not 0 < moved <= self.host:
             moved = request.cached = 0
         self.host -= moved
         request.away, request.host = moved > 0, moved
         request.preempted += 1
-        request.since_ms = now_ms
-        self.queue.insert(bisect_left(self.queue, request.rank, key=lambda one: one.rank), request)
+        request.since_ms = begin_ms
+        request.pending = request.proposed = 0
+        request.stale = request.flying
+        key: Callable[[Request], tuple[int, ...]] = lambda one: (one.rank,)  # noqa: E731
+        if self.llm.rules.victim != "last of the running":
+            key = lambda one: (one.rank, one.place)  # noqa: E731
+        self.queue.insert(bisect_left(self.queue, key(request), key=key), request)
         return moved
 
-    def hits(self, segments: Sequence[int], tokens: int) -> int:
-        """How many segments at the beginning of so many tokens are in the cache, one token left out."""
-        return len(self._hits(segments, tokens))
+    def hits(self, segments: Sequence[int], prompt: int) -> int:
+        """How many tokens at the beginning of a prompt are in the cache, one token left out."""
+        return (
+            len(self._hits(Request(-1, prompt, 1, 0, segments=tuple(segments)), prompt))
+            * self.llm.block_tokens
+        )
 
-    @property
-    def _segment_tokens(self) -> int:
-        return self.prefixes.blocks * self.llm.block_tokens
+    def _hits(self, request: Request, tokens: int) -> list[Block]:
+        found = []
+        for number in range((tokens - 1) // self.llm.block_tokens if self.llm.shared else 0):
+            blocks = self.cache.keyed.get(self._key(request, number))
+            if blocks is None:
+                break
+            found.append(blocks[0])
+        return found
 
-    def _hits(self, segments: Sequence[int], tokens: int) -> list[int]:
-        return self.prefixes.leading(segments[: (tokens - 1) // self._segment_tokens])
+    def _key(self, request: Request, number: int) -> tuple[int, ...]:
+        """What names the tokens of a block of a request, with all before them."""
+        segment, within = divmod(number, self.llm.prefixes.segment_blocks)
+        if segment < len(request.segments):
+            return (request.segments[segment], within)
+        return (-1, request.query, number)
 
-    def _take(self, request: Request, blocks: int) -> None:
-        while self.free < blocks:
-            self.free += self.prefixes.evict()
-        self.free -= blocks
-        request.blocks += blocks
+    def _missing(self, request: Request, tokens: int) -> int:
+        """Blocks that it needs for so many tokens, beside those that it has."""
+        return max(0, self._blocks(tokens) - len(request.blocks))
 
-    def _share(self, request: Request) -> None:
-        for segment in request.segments[request.shared : request.cached // self._segment_tokens]:
-            request.blocks -= self.prefixes.blocks
-            if segment in self.prefixes.users:
-                self.free += self.prefixes.blocks
-            self.prefixes.use(segment)
-            request.shared += 1
+    def _store(self, request: Request, tokens: int, processed: int | None = None) -> None:
+        """It has blocks for so many tokens, of which so many are processed (default: all)."""
+        request.blocks += self.cache.take(self._missing(request, tokens))
+        self._name(request, min(tokens if processed is None else processed, request.prompt + request.emitted))
+
+    def _name(self, request: Request, tokens: int) -> None:
+        """So many of its tokens are processed or will be: others that begin alike can share their blocks."""
+        if self.llm.shared is not None:
+            for number in range(request.known, tokens // self.llm.block_tokens):
+                self.cache.name(request.blocks[number], self._key(request, number))
+                request.known = number + 1
 
     def _release(self, request: Request) -> None:
-        self.free += request.blocks
-        self.prefixes.leave(request.segments[: request.shared])
+        self.cache.leave(request.blocks)
+        request.blocks, request.known = [], 0
 
     def _blocks(self, tokens: int) -> int:
         return -(-tokens // self.llm.block_tokens)
+
+
+def _pairs(one: Given) -> float:
+    """Pairs of tokens that attend to each other in what a request is given, but for those of its latest token."""
+    if one.kind == "decode":
+        return one.drafts * (one.cached + 1 + one.drafts / 2)
+    return one.tokens * (one.cached + one.tokens / 2)
 
 
 class Replicas:
@@ -585,7 +800,7 @@ class Replicas:
         self._turn = (chosen.number + 1) % self.active
         request.replica, request.segments = chosen.number, tuple(segments)
         request.rank = 0 if self.llm.ranks is None else int(self.llm.ranks[query])
-        self.requests[query] = request
+        self.requests[query], request.place = request, len(self.requests)
         chosen.enter(request)
 
     def _chosen(self, segments: list[int], prompt: int) -> Replica:
@@ -617,7 +832,7 @@ class Replicas:
         while self._coming and self._coming[0][0] == now_ms:
             self.join(self._coming.popleft()[1])
         for replica in self.replicas:
-            if replica.busy is None and replica.open:
+            if replica.busy is None and replica.due:
                 iteration = replica.begin(len(self.iterations), now_ms)
                 if iteration is None:
                     again.append(replica.held[0].sent_ms)

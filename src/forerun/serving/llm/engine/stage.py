@@ -16,7 +16,7 @@ from forerun.serving.llm.engine.kernels.closed import run_held_back
 from forerun.serving.llm.engine.kernels.gaps import CELLS
 from forerun.serving.llm.engine.record import iterations_of, records_of
 from forerun.serving.llm.inputs.model import LanguageModel
-from forerun.serving.llm.policy.scheduling import Tokens
+from forerun.serving.llm.policy.scheduling import Prompts, Tokens
 from forerun.serving.llm.scenario.language_model import Routing
 from forerun.serving.policy.tuning import ModelView
 
@@ -35,6 +35,12 @@ TOKENS: Final[dict[Tokens, int]] = {
     "together": kernel.TOGETHER,
     "prefills first": kernel.PREFILLS,
     "decodes first": kernel.DECODES,
+}
+#: the kernel's number of how prompts are processed
+PROMPTS: Final[dict[Prompts, int]] = {
+    "in chunks": kernel.CHUNKS,
+    "whole": kernel.WHOLE_ALONE,
+    "whole beside decodes": kernel.WHOLE_BESIDE,
 }
 
 
@@ -86,6 +92,9 @@ class LanguageStage:
         self.llm, self._keep = llm, keep
         self._refused, self._segments, self._prefixes = llm.refused, llm.whole_segments, llm.prefixes
         self._caches = llm.shared is not None
+        # Keys of blocks: those of segments come first, then those of each request by itself.
+        shared = self._prefixes.count * self._prefixes.segment_blocks
+        self._own = shared + np.cumsum(llm.most_blocks) - llm.most_blocks
         self._model = kernel.Model(
             llm.max_seqs,
             llm.token_budget,
@@ -162,6 +171,7 @@ class LanguageStage:
         if self._caches:
             own = self._state.prefixes[fed:after]
             own["chain"], own["segments"] = self._prefixes.start[query], self._segments[query]
+            own["own"] = self._own[query]
         self._state.whole["fed"] = after
 
     def run_held_back(self, planned_ms: Floats, most: int) -> None:
@@ -241,10 +251,7 @@ class LanguageStage:
         whole, state = self._state.whole, self._state
         active = int(whole["active"][0])
         for r in range(active, count):
-            own = state.replicas[r : r + 1]
-            state.users[r][state.users[r] == 0] = -1
-            own["free"] += own["idle"]
-            own["idle"], own["oldest"], own["newest"] = 0, -1, -1
+            kernel.forget(state, r)
         if count == 0:
             whole["open_ms"] = np.inf
         elif active == 0:
@@ -349,8 +356,15 @@ def _rules(llm: LanguageModel) -> kernel.Rules:
     host_blocks, move_ms = (0, 0.0) if llm.host is None else (llm.host.blocks, llm.host.move_ms)
     return kernel.Rules(
         TOKENS[llm.rules.tokens],
-        int(llm.rules.whole_prompts),
+        PROMPTS[llm.rules.prompts],
         llm.reserved_tokens,
+        int(llm.rules.whole_must_fit),
+        llm.rules.longest_chunk,
+        int(llm.rules.alone_unlimited),
+        int(llm.rules.victim == "last of the lowest class"),
+        int(llm.rules.drafts == "all"),
+        int(llm.rules.pads_drafts),
+        int(not llm.rules.blank_first),
         int(llm.rules.ahead),
         host_blocks,
         move_ms,
@@ -370,27 +384,34 @@ def _drafts(llm: LanguageModel) -> kernel.Drafts:
 def _fresh(llm: LanguageModel, replicas: int, capacity: int, iterations: int) -> kernel.State:
     own = records(replicas, kernel.REPLICA)
     own["oldest"] = own["newest"] = own["held_head"] = own["held_tail"] = -1
+    # Blocks have names only where prompts share them, and no more than are ever taken.
+    blocks = min(llm.kv_blocks, int(llm.most_blocks.sum())) * (llm.shared is not None)
+    cache = records((replicas, blocks), kernel.BLOCK)
+    cache["after"] = np.arange(1, blocks + 1)
     own["free"], own["due_ms"], own["front"] = llm.kv_blocks, np.inf, llm.classes
     own["host"] = 0 if llm.host is None else llm.host.blocks
     queues = records((replicas, llm.classes), kernel.QUEUE)
     queues["head"] = queues["tail"] = -1
-    seats, segments = (replicas, llm.max_seqs), (replicas, llm.prefixes.count)
+    seats = (replicas, llm.max_seqs)
     return kernel.State(
         requests=records(capacity, kernel.REQUEST),
         replicas=own,
         queues=queues,
         slots=np.zeros(seats, dtype=np.int64),
         given=np.zeros(seats, dtype=np.int64),
+        kinds=np.zeros(seats, dtype=np.int64),
         whole=records(1, kernel.WHOLE),
         done=records(capacity, kernel.DONE),
         gaps=np.zeros(CELLS, dtype=np.int64),
         crossing=np.zeros(llm.block_tokens, dtype=np.int64),
         load=records(1, kernel.LOAD),
+        wanted=records(1, kernel.WANTED),
+        batches=records((replicas, 2), kernel.BATCH),
+        parts=records((replicas, 2, llm.max_seqs), kernel.PART),
         iterations=records(iterations, kernel.ITERATION),
         prefixes=records(capacity * (llm.shared is not None), kernel.PREFIX),
-        users=np.full(segments, -1),
-        older=np.full(segments, -1),
-        newer=np.full(segments, -1),
+        cache=cache,
+        buckets=np.full((replicas, 1 << blocks.bit_length()), -1),
     )
 
 

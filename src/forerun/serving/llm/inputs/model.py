@@ -320,10 +320,21 @@ class LanguageModel:
         """int64[queries]: tokens that the cache must be able to store for each request."""
         if self.decode is not None:
             return np.asarray(self.prompt + 1)
-        return np.asarray(self.prompt + np.maximum(self.output, self.reserved_tokens))
+        drafted = 0
+        if self.speculation is not None and self.rules.drafts == "all":
+            # The last iterations of an answer may store more than it takes.
+            drafted = self.speculation.draft_tokens * (1 + self.rules.ahead) + self.rules.ahead
+        return np.asarray(self.prompt + np.maximum(self.output, self.reserved_tokens) + drafted)
+
+    @property
+    def most_blocks(self) -> Ints:
+        """int64[queries]: blocks that the cache must be able to store for each request."""
+        return np.asarray(-(-self.most_tokens // self.block_tokens))
 
     @property
     def refused(self) -> Bools:
-        """bool[queries]: the request can never fit into the cache, and is refused on arrival."""
-        too_long = np.asarray(-(-self.most_tokens // self.block_tokens) > self.kv_blocks)
+        """bool[queries]: the request can never fit into the cache, or into an iteration, and is refused on arrival."""
+        too_long = self.most_blocks > self.kv_blocks
+        if self.rules.prompts == "whole beside decodes":
+            too_long = too_long | (self.prompt + self.output > self.token_budget)
         return too_long if self.decode is None else too_long | self.decode.llm.refused

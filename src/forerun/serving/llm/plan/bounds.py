@@ -158,7 +158,7 @@ def least_work(llm: LanguageModel) -> Work:
     prefill, pairs = _prefill(llm, p)
     turns = (np.ceil(prefill / llm.token_budget) + o - 1) * (o > 0)
     # Where the budget limits prompts alone, decodes do not count.
-    decodes = np.zeros(len(o)) if llm.rules.whole_prompts else o - 1
+    decodes = o - 1 if llm.rules.counts_decodes else np.zeros(len(o))
     iterations = [(prefill + decodes) * (o > 0) / llm.token_budget, turns / llm.max_seqs]
     if llm.shared is None:
         iterations.append((o * p + o * (o - 1) / 2) / llm.block_tokens / llm.kv_blocks)

@@ -259,7 +259,7 @@ class _Asked:
         # Iterations that emit a token or more, if every draft is right.
         self.steps = 1 + np.ceil((self.answer - 1) / (1 + drafts))
         self.chunk = self.prompt if llm.shared is None else np.ones(queries)
-        self.counted = not llm.rules.whole_prompts
+        self.counted = llm.rules.counts_decodes
         self.tabled = len(llm.cost.decode_ms) > 1
         terms = (llm.cost.least_ms, 0.0, 0.0, 0.0, 0.0) if self.tabled else llm.cost.terms
         self.each_ms, self.per_prefill, self.per_decode, self.per_cached, self.per_pair = terms

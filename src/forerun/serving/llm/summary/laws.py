@@ -39,7 +39,8 @@ def broken_laws(llm: LanguageModel, replicas: int, run: Run, number: int) -> lis
         "tokens are lost or made up": int(requests.gaps.sum()) + accepted == tokens,
         "drafts are right more often than they propose": 0 <= accepted <= drafted,
         "a request finds tokens in the cache that no prompt begins with": requests.hit_tokens[served]
-        <= llm.whole_segments[: len(came)][served] * segment_tokens * (1 + requests.preemptions[served]),
+        <= llm.whole_segments[: len(came)][served] * segment_tokens
+        + (llm.prompt + llm.output)[: len(came)][served] * requests.preemptions[served],
         "a request stalls that was not preempted": requests.stalled_ms[served & (requests.preemptions == 0)]
         == 0,
     }
@@ -56,7 +57,7 @@ def broken_laws(llm: LanguageModel, replicas: int, run: Run, number: int) -> lis
     if each is not None:
         prompts = llm.prompt[: len(came)][served]
         processed = each.prefill + each.decodes
-        budgeted = each.prefill if llm.rules.whole_prompts else processed
+        budgeted = processed if llm.rules.counts_decodes else each.prefill
         decoders = 0 if llm.decode is None else llm.decode.replicas
         seats, budget = (np.full(len(processed), most) for most in (llm.max_seqs, llm.token_budget))
         if llm.decode is not None:

@@ -61,7 +61,7 @@ def _work_ms(llm: LanguageModel, cached: Floats, p: Floats, o: Floats, turns: Fl
     """
     prefill, decodes = (p - cached).sum(), (o - 1).sum()
     blocks = held.sum() / llm.block_tokens
-    tokens = prefill + (0 if llm.rules.whole_prompts else decodes)
+    tokens = prefill + (decodes if llm.rules.counts_decodes else 0)
     iterations = max(tokens / llm.token_budget, turns.sum() / llm.max_seqs, blocks / llm.kv_blocks)
     if llm.cost.tabled:
         prefill_ms = llm.cost.prefill_ms

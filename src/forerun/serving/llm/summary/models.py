@@ -62,7 +62,7 @@ def model_notes(pipeline: Pipeline, run: Run) -> list[str]:
             features = (("prefix sharing", shares), ("swapping", swaps), ("speculation", drafts))
             absent = [name for name, present in features if not present]
             label = LABEL.format(
-                prefill="whole prompts" if llm.rules.whole_prompts else "chunked prefill",
+                prefill="chunked prefill" if llm.rules.prompts == "in chunks" else "whole prompts",
                 more=", prefixes that prompts share" * shares
                 + ", swapping" * swaps
                 + ", speculative decoding" * drafts,

@@ -21,42 +21,55 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 REQUEST: Final = record_type(
-    "prompt output emitted cached blocks next preempted replica rank away host key",
+    "prompt output emitted cached pending flying stale proposed midway blocks next preempted replica rank away host key",
     "enter_ms start_ms first_ms last_ms gap_ms since_ms stalled_ms stalled_first_ms sent_ms",
 )
 """A request, in `State.requests`.
 
-prompt, output: tokens it has and wants. emitted, cached: tokens so far. blocks: of the cache, without those that it
-shares. next: the position behind it in its replica's queue, or among those whose blocks a transfer holds, -1 at the
-end. preempted: how often. rank: its class, lower ones go first. away: 1 if what is cached of it is in no block of its
-replica: it was swapped out, or comes from another pool. host: blocks of host memory that it has. key: what it is
-drawn from whether drafts guess its tokens. enter_ms: when it enters. start_ms: begin of its first iteration.
-first_ms: its first token. last_ms: its latest token; at the end, its last. gap_ms: longest time between tokens that
-do not come together. since_ms: since when it waits: when it joined the queue, or was preempted. stalled_ms: time
-between preemption and readmission; stalled_first_ms: the part of it before the first token. sent_ms: when the
-transfer to the other pool ends, where there is one.
+prompt, output: tokens it has and wants. emitted: tokens so far. cached: tokens in the cache, or that will be there when the
+iterations that are composed have ended. pending: tokens that these are to emit, with those that a draft proposes. flying:
+tokens that it was given in them; stale: of these, from before it was preempted. proposed: tokens that a draft proposes next.
+midway: 1 if its last iteration leaves tokens unprocessed. blocks: of the cache, without those that it shares. next: the
+position behind it in its replica's queue, or among those whose blocks a transfer holds, -1 at the end. preempted: how
+often. rank: its class, lower ones go first. away: 1 if what is cached of it is in no block of its replica: it was swapped
+out, or comes from another pool. host: blocks of host memory that it has. key: what it is drawn from whether drafts guess its
+tokens. enter_ms: when it enters. start_ms: begin of its first iteration. first_ms: its first token. last_ms: its latest
+token; at the end, its last. gap_ms: longest time between tokens that do not come together. since_ms: since when it waits:
+when it joined the queue, or was preempted. stalled_ms: time between preemption and readmission; stalled_first_ms: the part
+of it before the first token. sent_ms: when the transfer to the other pool ends, where there is one.
 """
 
-PREFIX: Final = record_type("chain segments shared hit")
-"""What a request shares, in `State.prefixes`.
+PREFIX: Final = record_type("chain segments own shared known tail unknown hit")
+"""What a request has in the prefix cache, in `State.prefixes`.
 
-chain, segments: where its prompt's segments begin in `Model.chains`, and how many are whole. shared: how many of them it
-uses in the prefix cache. hit: tokens that it did not process because they were there.
+chain, segments: where its prompt's segments begin in `Model.chains`, and how many are whole. own: key of its first block, if
+nobody else has any of its tokens. shared: blocks that others had before it. known: blocks that have a key. tail: its last
+block, but for those; unknown: the first of them without a key; -1 if there is none. hit: tokens that it did not process
+because they were there.
+"""
+
+BLOCK: Final = record_type("users key before after alike")
+"""A block of the cache, in `State.cache`.
+
+users: requests that have it. key: names its tokens with all before them; -1 while they are not known. before, after: the
+blocks beside it, among those of the request that took it, or if nobody has it, among those used less and more recently, or
+among the blank ones; -1 at the ends. alike: the next with a key of the same bucket, -1 if there is none.
 """
 
 REPLICA: Final = record_type(
-    "running front free order open steady idle oldest newest host held_head held_tail",
-    "due_ms begun_ms link_ms seen_ms",
+    "running front free order open steady idle oldest newest blank next host held_head held_tail",
+    "due_ms begun_ms link_ms",
 )
 """A replica, in `State.replicas`.
 
 running: requests in an iteration. front: the lowest class in which a request waits; the number of classes if nobody
-waits. free: free blocks. order: number of its iteration under way. open: requests waiting or running. steady: 1 if
-everybody who ran emitted a token when its last iteration ended. idle: blocks of the prefix cache that nobody uses.
-oldest, newest: of these segments, the one used least recently and the one used last, -1 if there is none. host: free
-blocks of its host memory. held_head, held_tail: of the requests whose blocks transfers hold, in the order these end;
-held_head -1 if there is none. due_ms: end of the iteration under way, inf if there is none. begun_ms: its begin, or
-from when on the next may begin. link_ms: from when on it can send. seen_ms: begin of the iteration that ended last.
+waits. free: blocks that nobody has and without a key. order: number of its iteration under way. open: requests waiting or
+running. steady: 1 if everybody who ran emitted a token when its last iteration ended. idle: blocks with a key that nobody
+has. oldest, newest: of these, the one used least recently and the one used last; blank: the first of the free ones; -1 if
+there is none. next: 0 or 1, which of its batches begins next; the other is under way. host: free blocks of its host memory.
+held_head, held_tail: of the requests whose blocks transfers hold, in the order these end; held_head -1 if there is none.
+due_ms: end of the iteration under way, inf if there is none. begun_ms: its begin, or from when on the next may begin.
+link_ms: from when on it can send.
 """
 
 QUEUE: Final = record_type("head tail")
@@ -71,17 +84,41 @@ accepted: tokens that drafts proposed in iterations that have ended, and those o
 when there is one, inf if there is none; requests that came before it enter then.
 """
 
-LOAD: Final = record_type("budget prefill decodes kv moved drafted passes", "attention")
-"""The iteration that begins, the only row of `State.load`, scratch.
+LOAD: Final = record_type("budget prefill served midway moved preempted")
+"""The iteration that is being composed, the only row of `State.load`, scratch.
 
-budget: tokens that are left to give. prefill, decodes, kv: as `outcome.Iterations` says. moved: blocks to and from host
-memory. drafted: tokens that drafts propose, passes: the most for one request. attention: A of `Model`.
+budget: tokens that are left to give. prefill: tokens of prompts. served: 1 if somebody who ran is part of it; midway: 1 if
+somebody of these is in the middle of its prompt. moved: blocks to and from host memory. preempted: requests that lost their
+blocks.
+"""
+
+WANTED: Final = record_type("give kind needed must hits idle known")
+"""What a request that waits would be given, the only row of `State.wanted`, scratch.
+
+give: its tokens, 0 if it cannot be admitted. kind: of these. needed: blocks for them; must: blocks that have to be free.
+hits: its blocks that are in the cache already; idle: those of them that nobody has. known: tokens that it need not process.
+"""
+
+BATCH: Final = record_type(
+    "count prefill decodes kv moved drafted passes preempted running free_blocks", "attention"
+)
+"""A composed iteration, in `State.batches`.
+
+count: its parts. prefill, decodes, kv, preempted, running, free_blocks: as `outcome.Iterations` says. moved: blocks to and
+from host memory. drafted: tokens that drafts propose, passes: the most for one request. attention: A of `Model`.
+"""
+
+PART: Final = record_type("request tokens drafts guesses emits")
+"""What a request is given in an iteration, in `State.parts`.
+
+request: its position. tokens: all that it is given; drafts: those that a draft proposes; guesses: those that may be right.
+emits: 1 if all its tokens are in the cache then, so that the next comes out.
 """
 
 DONE: Final = record_type("request iteration", "begun_ms")
 """A request that left, in `State.done`: its position, its last iteration, and when that began."""
 
-ITERATION: Final = record_type("replica prefill decodes kv running free_blocks", "start_ms end_ms")
+ITERATION: Final = record_type("replica prefill decodes kv running free_blocks preempted", "start_ms end_ms")
 """An iteration, in `State.iterations`; fields as in `outcome.Iterations`."""
 
 
@@ -92,13 +129,25 @@ IN_TURN, FEWEST, LONGEST, SAME = range(4)
 #: which tokens an iteration processes: prompts and decodes; prompts, or decodes if there is no prompt; the other way round
 TOGETHER, PREFILLS, DECODES = range(3)
 
+#: how prompts are processed: cut at the budget, whole while only they count, whole beside the decodes
+CHUNKS, WHOLE_ALONE, WHOLE_BESIDE = range(3)
+
+#: what a request is given: tokens of its prompt or that it processes anew, its latest token, or one token with stand-ins for
+#: drafts
+PREFILL, DECODE, PADDED = range(3)
+
 
 class Rules(NamedTuple):
     """How replicas schedule and preempt requests, and what they do with those that are prefilled.
 
-    tokens: which tokens an iteration processes, one of the numbers above. whole: 1 if prompts are processed whole and
-    only they count in the budget. answer: blocks for at least this long an answer are taken at admission; 0: for none.
-    ahead: 1 if an iteration is composed when the one before it begins, so that who joins the queue later waits for the next.
+    tokens: which tokens an iteration processes, and prompts: how prompts are processed, two of the numbers above.
+    answer: blocks for at least this long an answer are taken at admission; 0: for none. must_fit: 1 if a request is
+    admitted only where there are blocks for all of its tokens so far. longest_chunk: tokens that an iteration gives one
+    request at most, 0: any; alone_unlimited: 1 if that is not so for one that is alone on its replica. lowest_class: 1
+    if who loses its blocks is, of the lowest class, who came last, and the running are in order of admission; otherwise
+    it is the last of the running. all_drafts: 1 if a draft proposes more than the answer can take; pads: 1 if who is
+    admitted with one token is given stand-ins for drafts. in_order: 1 if blocks without a key are not the first to be
+    given out. ahead: 1 if an iteration is composed when the one before it begins.
     host_blocks: blocks of a replica's host memory; where they do not suffice, a preempted request is processed anew.
     move_ms: to move a block there or back, in the iteration that does it. sends: 1 if requests leave with their first
     token, and those that want more are sent on: their blocks are held until the transfer ends. send_ms: latency of a
@@ -106,8 +155,15 @@ class Rules(NamedTuple):
     """
 
     tokens: int
-    whole: int
+    prompts: int
     answer: int
+    must_fit: int
+    longest_chunk: int
+    alone_unlimited: int
+    lowest_class: int
+    all_drafts: int
+    pads: int
+    in_order: int
     ahead: int
     host_blocks: int
     move_ms: float
@@ -155,16 +211,15 @@ class Model(NamedTuple):
 
 
 class State(NamedTuple):
-    """N requests, R replicas, K classes, C segments.
+    """N requests, R replicas, K classes, B blocks of a replica.
 
-    requests: REQUEST[N]. replicas: REPLICA[R]. queues: QUEUE[R, K]. slots, given: int64[R, max_seqs], who runs, by
-    class and in order of admission, and how many tokens each was given. whole: WHOLE[1]. done: DONE[N], in order
-    replica by replica. gaps: int64[CELLS], times between consecutive tokens that do not come together. crossing:
-    int64[block_tokens], and load: LOAD[1], scratch. iterations: ITERATION[M], in order replica by replica; M = 0
-    records none. prefixes: PREFIX[N]; of no length without a prefix cache. users: int64[R, C], requests that use a
-    segment, -1 where it is not
-    in the cache. older, newer: int64[R, C], among segments that nobody uses, those last used before and after it, -1 at
-    the ends.
+    requests: REQUEST[N]. replicas: REPLICA[R]. queues: QUEUE[R, K]. slots, given, kinds: int64[R, max_seqs], who runs, by
+    class and in order of admission, how many tokens each is given, and of which kind. whole: WHOLE[1]. done: DONE[N], in
+    order replica by replica. gaps: int64[CELLS], times between consecutive tokens that do not come together. crossing:
+    int64[block_tokens], load: LOAD[1], wanted: WANTED[1], scratch. batches: BATCH[R, 2]. parts: PART[R, 2, max_seqs].
+    iterations: ITERATION[M], in order replica by replica; M = 0 records none. Without a prefix cache of no length: prefixes:
+    PREFIX[N]. cache: BLOCK[R, B]. buckets: int64[R, a power of two], of the blocks whose keys end in the same bits, the one
+    that has had its key for longest, -1 if there is none.
     """
 
     requests: Rows
@@ -172,16 +227,19 @@ class State(NamedTuple):
     queues: Rows
     slots: Ints
     given: Ints
+    kinds: Ints
     whole: Rows
     done: Rows
     gaps: Ints
     crossing: Ints
     load: Rows
+    wanted: Rows
+    batches: Rows
+    parts: Rows
     iterations: Rows
     prefixes: Rows
-    users: Ints
-    older: Ints
-    newer: Ints
+    cache: Rows
+    buckets: Ints
 
 
 @kernel(allocates=False)
@@ -202,7 +260,10 @@ def run_requests(model: Model, state: State, until_ms: float) -> bool:
             while True:
                 if own.due_ms == np.inf:
                     # What ends at the instant of entry begins again only after it.
-                    if own.open == 0 or not own.begun_ms < limit_ms:
+                    if (
+                        not (own.open > 0 or state.batches[r, own.next].count > 0)
+                        or not own.begun_ms < limit_ms
+                    ):
                         break
                     if capacity > 0 and whole.iterations + 1 > capacity:
                         return False
@@ -225,50 +286,74 @@ def run_requests(model: Model, state: State, until_ms: float) -> bool:
 @kernel(inline=True)
 def _end(model: Model, state: State, r: int) -> None:
     """The replica's iteration ends: whoever has all of its tokens cached emits one; whoever has emitted all leaves."""
-    own, whole, slots, given = state.replicas[r], state.whole[0], state.slots, state.given
+    own, whole, requests, rules = state.replicas[r], state.whole[0], state.requests, model.rules
     now_ms, usual_ms, cell = own.due_ms, -1.0, 0
-    staying, emitted = 0, 0
-    for i in range(own.running):
-        who = slots[r, i]
-        request = state.requests[who]
-        # Beyond the latest token there are those that a draft proposed.
-        drafted = max(request.cached + given[r, i] - request.prompt - request.emitted, 0)
+    gone, emitted, busy = 0, 0, 1 - own.next
+    for k in range(state.batches[r, busy].count):
+        part = state.parts[r, busy, k]
+        who = part.request
+        request = requests[who]
+        request.flying -= part.tokens
+        if request.emitted == request.output:
+            # It left with the iteration before, earlier than was known when this one was composed.
+            continue
+        stale = request.stale > 0
+        if stale:
+            request.stale -= part.tokens
         accepted = 0
-        if drafted > 0:
-            while accepted < drafted and _guessed(model, request.key, request.emitted + accepted):
+        if part.drafts > 0:
+            while accepted < part.guesses and _guessed(model, request.key, request.emitted + accepted):
                 accepted += 1
-            whole.drafted += drafted
-            whole.accepted += accepted
-        request.cached += given[r, i] - drafted + accepted
-        _share(model, state, r, who)
-        if given[r, i] > 0 and request.cached == request.prompt + request.emitted + accepted:
-            request.emitted += 1 + accepted
+            whole.drafted += part.drafts
+            if not stale:
+                request.cached -= part.drafts - accepted
+                if request.pending > 0:
+                    request.pending -= part.drafts - accepted
+        if part.emits == 0:
+            continue
+        new = min(1 + accepted, request.output - request.emitted)
+        request.emitted += new
+        whole.accepted += new - 1
+        if not stale:
             emitted += 1
-            if request.emitted == 1:
-                request.first_ms, request.stalled_first_ms = now_ms, request.stalled_ms
+            if rules.ahead > 0:
+                request.pending -= new
+                _name(model, state, r, who, request.cached - request.pending)
             else:
-                gap_ms = now_ms - request.last_ms
-                request.gap_ms = max(request.gap_ms, gap_ms)
-                if gap_ms != usual_ms:
-                    usual_ms, cell = gap_ms, _cell(gap_ms)
-                state.gaps[cell] += 1
-            request.last_ms = now_ms
-            if request.emitted == request.output or model.rules.sends > 0:
-                if request.emitted == request.output:
-                    own.free += request.blocks
-                    _leave(model, state, r, who)
-                else:
-                    _send(model, state, r, who, now_ms)
-                own.open -= 1
-                left = state.done[whole.done]
-                left.request, left.iteration, left.begun_ms = who, own.order, own.begun_ms
-                whole.done += 1
-                continue
-        slots[r, staying] = who
-        staying += 1
+                request.proposed = model.drafts.tokens
+        if request.emitted == new:
+            request.first_ms, request.stalled_first_ms = now_ms, request.stalled_ms
+        else:
+            gap_ms = now_ms - request.last_ms
+            request.gap_ms = max(request.gap_ms, gap_ms)
+            if gap_ms != usual_ms:
+                usual_ms, cell = gap_ms, _cell(gap_ms)
+            state.gaps[cell] += 1
+        request.last_ms = now_ms
+        if request.emitted == request.output or rules.sends > 0:
+            if stale:
+                _unqueue(state, r, who)
+            else:
+                gone += 1
+            if request.emitted == request.output:
+                _leave(model, state, r, who)
+            else:
+                _send(model, state, r, who, now_ms)
+            own.open -= 1
+            left = state.done[whole.done]
+            left.request, left.iteration, left.begun_ms = who, own.order, own.begun_ms
+            whole.done += 1
     own.steady = emitted == own.running
-    own.running = staying
-    own.seen_ms = own.begun_ms
+    if gone > 0:
+        staying = 0
+        for i in range(own.running):
+            who = state.slots[r, i]
+            if requests[who].emitted < requests[who].output and (
+                rules.sends == 0 or requests[who].emitted == 0
+            ):
+                state.slots[r, staying] = who
+                staying += 1
+        own.running = staying
     own.due_ms, own.begun_ms = np.inf, now_ms
 
 
@@ -288,7 +373,8 @@ def _enter(model: Model, state: State) -> None:
         longest = 0
         for r in range(active):
             if replicas[r].open < model.max_seqs:
-                hits, _ = _hits(model, state, r, who)
+                _find_hits(model, state, r, who)
+                hits = state.wanted[0].hits
                 if hits > longest or (hits == longest and replicas[r].open < replicas[chosen].open):
                     longest, chosen = hits, r
     whole.turn = (chosen + 1) % active
@@ -308,179 +394,288 @@ def _enter(model: Model, state: State) -> None:
 
 @kernel(inline=True)
 def _begin(model: Model, state: State, r: int) -> None:
-    """An idle replica begins an iteration.
-
-    Running requests, by class and in order of admission, are given what they still need, within the budget. One that
-    finds too few free blocks has the last of the running preempted, again and again; if that is itself, it waits with
-    the others. Where nobody was preempted, requests are admitted from the front of the queue. Where the rules want one
-    kind of tokens alone, this happens for that kind, and if there is nothing to do, for the other.
+    """An idle replica begins an iteration, which is composed now or was when the one before it began.
 
     Something is always to do, except where transfers hold blocks: then the replica tries again when the next one ends.
     """
-    own, whole, load, rules = state.replicas[r], state.whole[0], state.load[0], model.rules
+    own, whole = state.replicas[r], state.whole[0]
     now_ms = own.begun_ms
-    load.budget, load.prefill, load.decodes, load.kv, load.attention = model.token_budget, 0, 0, 0, 0.0
-    load.moved = load.drafted = load.passes = 0
-    preempted = False
-    # What is known of the queue; where nobody runs, there was nothing to compose ahead.
-    latest_ms = own.seen_ms if rules.ahead > 0 and own.running > 0 else now_ms
+    begin_ms = now_ms
+    for turn in range(1 + model.rules.ahead):
+        batch = state.batches[r, own.next]
+        if turn > 0 or batch.count == 0:
+            # What was composed ahead without finding anything to do may have preempted somebody.
+            before = batch.preempted if turn == 0 else 0
+            _compose(model, state, r, now_ms, begin_ms)
+            batch.preempted += before
+        if turn == 0:
+            if batch.count == 0:
+                own.begun_ms = state.requests[own.held_head].sent_ms
+                return
+            prefill, drafted = batch.prefill, batch.drafted
+            taken_ms = _iteration_ms(model, prefill + drafted, batch.decodes, batch.kv, batch.attention)
+            taken_ms += batch.moved * model.rules.move_ms
+            taken_ms += batch.passes * model.drafts.pass_ms + drafted * model.drafts.seq_ms
+            own.due_ms, own.order = now_ms + taken_ms, whole.iterations
+            begin_ms = own.due_ms
+            if state.iterations.shape[0] > 0:
+                _note(state, r, own.order, now_ms, own.due_ms, batch.kv, batch.free_blocks, batch.preempted)
+            whole.iterations += 1
+            own.next = 1 - own.next
+            state.batches[r, own.next].count = state.batches[r, own.next].preempted = 0
+
+
+@kernel(inline=True)
+def _compose(model: Model, state: State, r: int, now_ms: float, begin_ms: float) -> None:
+    """The iteration that begins at `begin_ms`.
+
+    Running requests are given what they still need, within the budget. One that finds too few free blocks has another
+    preempted, again and again; if that is itself, it waits with the others. Where nobody was preempted, requests are
+    admitted from the front of the queue. Where the rules want one kind of tokens alone, this happens for that kind, and if
+    there is nothing to do, for the other. If everybody was preempted, who waits may fit, unless an iteration is under way.
+    """
+    own, load, rules = state.replicas[r], state.load[0], model.rules
+    load.moved = load.preempted = 0
     if rules.sends > 0:
         _release(model, state, r, now_ms)
-    tokens = rules.tokens
+    tokens, preempted = rules.tokens, 0
+    load.budget, load.prefill, load.served, load.midway = model.token_budget, 0, 0, 0
     while True:
-        if _give(model, state, r, tokens, now_ms):
-            preempted = True
-        if not preempted:
-            _admit(model, state, r, tokens, now_ms, latest_ms)
-        if load.prefill + load.decodes > 0:
+        given = _serve(model, state, r, tokens, begin_ms)
+        if load.preempted == preempted:
+            given += _admit(model, state, r, tokens, begin_ms)
+        if given > 0:
             break
         if tokens == rules.tokens and tokens != TOGETHER:
             tokens = PREFILLS + DECODES - tokens
-        elif preempted:
-            # Everybody was: who waits may fit now.
-            tokens, preempted, latest_ms = rules.tokens, False, now_ms
+        elif load.preempted > preempted and own.due_ms == np.inf:
+            tokens, preempted = rules.tokens, load.preempted
+            load.budget, load.prefill, load.served, load.midway = model.token_budget, 0, 0, 0
         else:
             break
-    if load.prefill + load.decodes == 0:
-        own.begun_ms = state.requests[own.held_head].sent_ms
-        return
-    prefill, drafted = load.prefill, load.drafted
-    taken_ms = _iteration_ms(model, prefill + drafted, load.decodes, load.kv, load.attention)
-    taken_ms += load.moved * rules.move_ms
-    taken_ms += load.passes * model.drafts.pass_ms + drafted * model.drafts.seq_ms
-    own.due_ms, own.order = now_ms + taken_ms, whole.iterations
-    if state.iterations.shape[0] > 0:
-        left = own.free + own.idle
-        _note(state, r, own.order, now_ms, own.due_ms, prefill, load.decodes, load.kv, own.running, left)
-    whole.iterations += 1
+    _close(model, state, r)
 
 
 @kernel(inline=True)
-def _give(model: Model, state: State, r: int, tokens: int, now_ms: float) -> bool:
-    """Running requests are given tokens of a kind, and blocks for them; returns whether anybody was preempted."""
-    own, slots, given, load, block = (
+def _close(model: Model, state: State, r: int) -> None:
+    """The iteration is composed: what it is to process counts as processed."""
+    own, load, requests, rules = state.replicas[r], state.load[0], state.requests, model.rules
+    batch, count = state.batches[r, own.next], 0
+    prefill, decodes, kv, drafted, passes, attention = 0, 0, 0, 0, 0, 0.0
+    for i in range(own.running):
+        give, kind = state.given[r, i], state.kinds[r, i]
+        if give == 0:
+            continue
+        who = state.slots[r, i]
+        request, part = requests[who], state.parts[r, own.next, count]
+        cached = request.cached
+        drafts = 0 if kind == PREFILL else give - 1
+        if kind == DECODE:
+            decodes += 1
+            kv += cached
+            attention += drafts * (cached + 1 + drafts / 2)
+        else:
+            prefill += give - drafts
+            attention += give * (cached + give / 2)
+        drafted += drafts
+        passes = max(passes, drafts)
+        emits = give - drafts >= request.prompt + request.emitted + request.pending - cached
+        part.request, part.tokens, part.drafts, part.emits = who, give, drafts, emits
+        part.guesses = drafts if kind == DECODE else 0
+        request.cached = cached + give
+        request.flying += give
+        request.midway, request.proposed = not emits, 0
+        if emits and rules.ahead > 0:
+            request.pending += 1 + drafts
+            request.proposed = model.drafts.tokens
+        count += 1
+    batch.count, batch.prefill, batch.decodes, batch.kv, batch.attention = (
+        count,
+        prefill,
+        decodes,
+        kv,
+        attention,
+    )
+    batch.drafted, batch.passes, batch.moved, batch.preempted = drafted, passes, load.moved, load.preempted
+    batch.running, batch.free_blocks = own.running, own.free + own.idle
+
+
+@kernel(inline=True)
+def _serve(model: Model, state: State, r: int, tokens: int, begin_ms: float) -> int:
+    """Running requests are given tokens of a kind, and blocks for them; returns how many are."""
+    own, slots, load, rules, block = (
         state.replicas[r],
         state.slots,
-        state.given,
         state.load[0],
+        model.rules,
         model.block_tokens,
     )
-    preempted, i = False, 0
+    served, i = 0, 0
+    for k in range(own.running):
+        state.given[r, k] = 0
     while i < own.running:
         who = slots[r, i]
         request = state.requests[who]
-        todo = request.prompt + request.emitted - request.cached
-        decode = request.emitted > 0 and todo == 1
-        give = min(todo, load.budget)
-        if tokens != TOGETHER and decode != (tokens == DECODES):
-            give = 0
-        elif decode:
-            give = _decoded(model, state, who, load.budget)
-        given[r, i] = 0
+        pending, cached = request.pending, request.cached
+        todo = request.prompt + request.emitted + pending - cached
+        last = request.output if rules.sends == 0 else 1
+        # What is under way may make its last token.
+        finishing = pending > 0 and cached + 2 - pending >= request.prompt + last
+        decode = todo == 1 and request.emitted + pending > 0
+        give = 0
+        if not finishing and (tokens == TOGETHER or decode == (tokens == DECODES)):
+            give = (
+                _decoded(model, state, r, who, load.budget)
+                if decode
+                else min(_chunk(model, own.open, todo), load.budget)
+            )
         if give > 0:
+            owned = request.blocks + _shared(state, who)
             needed = 0
-            owned = request.blocks + _shared(model, state, who)
-            if request.cached + give > owned * block:
-                needed = (request.cached + give + block - 1) // block - owned
+            if cached + give > owned * block:
+                needed = (cached + give + block - 1) // block - owned
             while needed > own.free + own.idle:
-                last = slots[r, own.running - 1]
-                load.moved += _preempt(model, state, r, last, now_ms)
-                preempted = True
-                if last == who:
-                    give = 0
-                    break
-            if give > 0:
-                _evict(model, state, r, needed)
-                own.free -= needed
-                request.blocks += needed
-                given[r, i] = give
-                _load(model, state, give, request.cached, decode)
+                at = _victim(model, state, r)
+                if state.given[r, at] > 0 and at < i:
+                    served -= 1
+                _preempt(model, state, r, at, begin_ms)
+                if at == i:
+                    # Who stands behind it gets nothing, either.
+                    return served
+                if at < i:
+                    i -= 1
+            _take(model, state, r, who, needed)
+            _name(model, state, r, who, min(cached + give, request.prompt + request.emitted))
+            load.served = 1
+            load.midway = max(load.midway, request.midway)
+            _give(model, state, r, i, give, DECODE if decode else PREFILL)
+            served += 1
         i += 1
-    return preempted
+    return served
 
 
 @kernel(inline=True)
-def _admit(model: Model, state: State, r: int, tokens: int, now_ms: float, latest_ms: float) -> None:
-    """Requests that have waited since `latest_ms` or longer are admitted from the front of the queue."""
-    own, load = state.replicas[r], state.load[0]
-    while own.front < state.queues.shape[1] and own.running < model.max_seqs:
-        who = state.queues[r, own.front].head
-        if state.requests[who].since_ms > latest_ms:
-            break
-        give, needed, hits, idle, known, decode = _wanted(model, state, r, who, load.budget, load.prefill)
-        if give == 0 or (tokens != TOGETHER and decode != (tokens == DECODES)):
-            break
-        if needed > own.free + own.idle - idle:
-            break
-        request = state.requests[who]
-        _pop(state, r)
-        _use(model, state, r, who, hits)
-        _evict(model, state, r, needed)
-        _seat(state, r, who, give)
-        own.free -= needed
-        request.blocks = needed
-        request.cached = known
-        own.host += request.host
-        load.moved += request.host
-        request.away = request.host = 0
-        _load(model, state, give, known, decode)
-        if request.preempted > 0:
-            request.stalled_ms += now_ms - request.since_ms
-        else:
-            request.start_ms = now_ms
-
-
-@kernel(inline=True)
-def _load(model: Model, state: State, give: int, known: int, decode: bool) -> None:
-    """A request with so many known tokens is part of the iteration."""
+def _give(model: Model, state: State, r: int, i: int, give: int, kind: int) -> None:
+    """A running request is given tokens, or if the number is negative, gives them back."""
     load = state.load[0]
-    if decode:
-        load.decodes += 1
-        load.kv += known
-        load.drafted += give - 1
-        load.passes = max(load.passes, give - 1)
-        load.attention += (give - 1) * (known + 1 + (give - 1) / 2)
-        load.budget -= give * (1 - model.rules.whole)
-    else:
+    state.given[r, i] += give
+    state.kinds[r, i] = kind
+    if kind != DECODE:
         load.prefill += give
-        load.attention += give * (known + give / 2)
+    if kind != DECODE or model.rules.prompts != WHOLE_ALONE:
         load.budget -= give
 
 
 @kernel(inline=True)
-def _wanted(
-    model: Model, state: State, r: int, who: int, budget: int, prefill: int
-) -> tuple[int, int, int, int, int, bool]:
-    """What a request that waits would be given, and what that needs.
-
-    Returns its tokens (0: it cannot be admitted), the blocks that it needs, how many of its segments are in the prefix
-    cache, the blocks of those that nobody uses, the tokens that are known, and whether it would decode.
-    """
-    request, rules, block = state.requests[who], model.rules, model.block_tokens
-    hits, idle, known = 0, 0, request.cached
-    if request.away == 0:
-        hits, idle = _hits(model, state, r, who)
-        known = hits * model.segment_blocks * block
-    todo = request.prompt + request.emitted - known
-    decode = request.away > 0 and request.emitted > 0 and todo == 1
-    give = _decoded(model, state, who, budget) if decode else min(todo, budget)
-    target = known + give
-    if rules.whole > 0 and not decode:
-        if todo > budget and (prefill > 0 or todo <= model.token_budget):
-            give = 0
-        target = known + todo
-    if rules.answer > 0:
-        target = request.prompt + max(rules.answer, request.output)
-    needed = (target + block - 1) // block - hits * model.segment_blocks
-    return give, needed, hits, idle, known, decode
+def _victim(model: Model, state: State, r: int) -> int:
+    """Which of the running loses its blocks."""
+    chosen = state.replicas[r].running - 1
+    if model.rules.lowest_class > 0:
+        for i in range(state.replicas[r].running):
+            who, worst = state.slots[r, i], state.slots[r, chosen]
+            rank, lowest = state.requests[who].rank, state.requests[worst].rank
+            if rank > lowest or (rank == lowest and who > worst):
+                chosen = i
+    return int(chosen)
 
 
 @kernel(inline=True)
-def _decoded(model: Model, state: State, who: int, budget: int) -> int:
-    """Tokens that a request which decodes is given: its latest, and those proposed behind it that its answer can take."""
+def _admit(model: Model, state: State, r: int, tokens: int, begin_ms: float) -> int:
+    """Requests are admitted from the front of the queue; returns how many are."""
+    own, load, wanted, admitted = state.replicas[r], state.load[0], state.wanted[0], 0
+    while own.front < state.queues.shape[1] and own.running < model.max_seqs:
+        who = state.queues[r, own.front].head
+        _want(model, state, r, who, load.budget)
+        if wanted.give == 0 or (tokens != TOGETHER and (wanted.kind == DECODE) != (tokens == DECODES)):
+            break
+        if wanted.must > own.free + own.idle - wanted.idle:
+            break
+        request = state.requests[who]
+        _pop(state, r)
+        at = _seat(model, state, r, who)
+        _use(model, state, r, who, wanted.hits)
+        request.cached = wanted.known
+        own.host += request.host
+        load.moved += request.host
+        request.away = request.host = 0
+        _take(model, state, r, who, wanted.needed)
+        _name(model, state, r, who, min(wanted.known + wanted.give, request.prompt + request.emitted))
+        _give(model, state, r, at, wanted.give, wanted.kind)
+        if request.preempted > 0:
+            request.stalled_ms += begin_ms - request.since_ms
+        else:
+            request.start_ms = begin_ms
+        admitted += 1
+    return admitted
+
+
+@kernel(inline=True)
+def _want(model: Model, state: State, r: int, who: int, budget: int) -> None:
+    """What a request that waits would be given, and what that needs, to `State.wanted`."""
+    request, rules, block, wanted = state.requests[who], model.rules, model.block_tokens, state.wanted[0]
+    own, load, drafts = state.replicas[r], state.load[0], model.drafts.tokens
+    wanted.hits, wanted.idle, wanted.known = 0, 0, request.cached
+    if request.away == 0:
+        _find_hits(model, state, r, who)
+        wanted.known = wanted.hits * block
+    tokens = request.prompt + request.emitted
+    todo = tokens - wanted.known
+    wanted.kind = DECODE if request.away > 0 and request.emitted > 0 and todo == 1 else PREFILL
+    if wanted.kind == DECODE:
+        wanted.give = _decoded(model, state, r, who, budget)
+        target = wanted.known + wanted.give
+    else:
+        give = todo
+        if (
+            rules.pads > 0
+            and drafts > 0
+            and todo == 1
+            and load.midway == 0
+            and (wanted.known > 0 or load.served > 0)
+        ):
+            give = 1 + drafts
+            wanted.kind = PADDED
+        padded = wanted.kind == PADDED and give > budget
+        give = _chunk(model, own.open, give)
+        if padded or (rules.prompts == WHOLE_BESIDE and give > budget):
+            give = 0
+        elif (
+            rules.prompts == WHOLE_ALONE
+            and give > budget
+            and (load.prefill > 0 or give <= model.token_budget)
+        ):
+            # A prompt above the whole budget is never whole: it goes alone, in pieces.
+            give = 0
+        wanted.give = min(give, budget)
+        target = wanted.known + wanted.give
+        if rules.prompts == WHOLE_ALONE:
+            target = max(target, tokens)
+    if rules.answer > 0:
+        target = request.prompt + max(rules.answer, request.output)
+    wanted.needed = max(0, (target + block - 1) // block - wanted.hits)
+    wanted.must = wanted.needed
+    if rules.must_fit > 0:
+        wanted.must = max(wanted.needed, (tokens + block - 1) // block - wanted.hits)
+
+
+@kernel(inline=True)
+def _chunk(model: Model, present: int, tokens: int) -> int:
+    """As many of so many tokens as an iteration gives one request, where so many are present."""
+    most = model.rules.longest_chunk
+    if most == 0 or tokens <= most or (present == 1 and model.rules.alone_unlimited > 0):
+        return tokens
+    return most
+
+
+@kernel(inline=True)
+def _decoded(model: Model, state: State, r: int, who: int, budget: int) -> int:
+    """Tokens that a request which decodes is given: its latest, and those proposed behind it."""
     request = state.requests[who]
-    give = 1 + min(model.drafts.tokens, request.output - request.emitted - 1)
-    return give if model.rules.whole > 0 else min(give, budget)  # type: ignore[no-any-return]
+    drafts = request.proposed
+    if model.rules.all_drafts == 0:
+        drafts = max(0, min(model.drafts.tokens, request.output - request.emitted - request.pending - 1))
+    give = _chunk(model, state.replicas[r].open, 1 + drafts)
+    return give if model.rules.prompts == WHOLE_ALONE else min(give, budget)
 
 
 @kernel(inline=True)
@@ -503,33 +698,40 @@ def _pop(state: State, r: int) -> None:
 
 
 @kernel(inline=True)
-def _seat(state: State, r: int, who: int, give: int) -> None:
-    """A request runs: behind those of its class and of lower ones."""
+def _seat(model: Model, state: State, r: int, who: int) -> int:
+    """A request runs: behind the others, or behind those of its class and of lower ones; returns its place."""
     own, slots, given = state.replicas[r], state.slots, state.given
     at = own.running
-    if state.queues.shape[1] > 1:
+    if state.queues.shape[1] > 1 and model.rules.lowest_class == 0:
         rank = state.requests[who].rank
         while at > 0 and state.requests[slots[r, at - 1]].rank > rank:
-            slots[r, at], given[r, at] = slots[r, at - 1], given[r, at - 1]
+            slots[r, at], given[r, at], state.kinds[r, at] = (
+                slots[r, at - 1],
+                given[r, at - 1],
+                state.kinds[r, at - 1],
+            )
             at -= 1
-    slots[r, at], given[r, at] = who, give
+    slots[r, at], given[r, at] = who, 0
     own.running += 1
+    return int(at)
 
 
 @kernel(inline=True)
 def _decode_on(model: Model, state: State, r: int, limit_ms: float) -> None:
-    """Whole iterations in which all that run decode and nothing else can happen, and the begin of the one behind them.
+    """Whole iterations in which all that run decode and nothing else can happen.
 
-    The whole ones end before `limit_ms` and nobody leaves with them. In none anybody can be admitted, and blocks
-    suffice. Then iterations differ in their times only, and requests are brought up to date once. Each time is computed
-    as it would be one by one. Where somebody can be admitted, or blocks do not suffice, the next one is left to
-    `_begin`.
+    They end before `limit_ms` and nobody leaves with them. In none anybody can be admitted, and blocks suffice. Then
+    iterations differ in their times only, and requests are brought up to date once. Each time is computed as it would be one
+    by one. Where somebody can be admitted, or blocks do not suffice, the next one is left to `_begin`. Where iterations are
+    composed ahead, the first is there, and each composes the one behind it.
     """
     own, whole, crossing, rows = state.replicas[r], state.whole[0], state.crossing, state.iterations.shape[0]
     now_ms, running, block, free = own.begun_ms, own.running, model.block_tokens, own.free + own.idle
-    rules = model.rules
-    steps = rows - whole.iterations - 1 if rows > 0 else np.int64(2**62)
-    kv = 0
+    rules, batch, load, wanted = model.rules, state.batches[r, own.next], state.load[0], state.wanted[0]
+    if rules.ahead > 0 and (batch.count != running or batch.decodes != running):
+        return
+    steps = rows - whole.iterations if rows > 0 else np.int64(2**62)
+    kv = -running if rules.ahead > 0 else 0
     for k in range(block):
         crossing[k] = 0
     for i in range(running):
@@ -538,27 +740,32 @@ def _decode_on(model: Model, state: State, r: int, limit_ms: float) -> None:
         kv += request.cached
         if rules.answer == 0:
             # Its blocks are full, and it needs another one, in this many iterations.
-            room = (request.blocks + _shared(model, state, state.slots[r, i])) * block - request.cached
-            crossing[room] += 1
+            room = (request.blocks + _shared(state, state.slots[r, i])) * block - request.cached
+            if room < block:
+                crossing[room] += 1
+            else:
+                steps = 0
             state.given[r, i] = room
     left, spare = model.token_budget, free
-    alike = rules.whole > 0 or running <= left
-    if rules.whole == 0 and rules.tokens != PREFILLS:
+    alike = rules.prompts == WHOLE_ALONE or running <= left
+    if rules.prompts != WHOLE_ALONE and rules.tokens != PREFILLS:
         left -= running
     if own.front < state.queues.shape[1] and running < model.max_seqs:
-        who = state.queues[r, own.front].head
-        give, wanted, _, idle, _, decode = _wanted(model, state, r, who, left, 0)
+        load.prefill, load.served, load.midway = 0, 1, 0
+        _want(model, state, r, state.queues[r, own.front].head, left)
         # Free blocks only get fewer, so whoever does not fit now does not fit later, unless what it would use is evicted.
-        if idle > 0:
+        if wanted.idle > 0:
             spare = own.free
-        if rules.tokens == DECODES and not decode:
-            give = 0
+        if rules.tokens == DECODES and wanted.kind != DECODE:
+            wanted.give = 0
         # Prompts that go first are admitted before the decodes take their blocks.
-        before = 0 if rules.tokens == PREFILLS and not decode else crossing[0]
-        if give > 0 and wanted <= free - idle - before:
+        before = 0 if rules.tokens == PREFILLS and wanted.kind != DECODE else crossing[0]
+        if wanted.give > 0 and wanted.must <= free - wanted.idle - before:
             alike = False
     if not alike:
-        steps = 0
+        return
+    if rules.ahead == 0:
+        batch.prefill, batch.decodes, batch.running = 0, running, running
     # Cells of the histogram are wide: the one before is as a rule the one again.
     done, at, cell, low_ms, high_ms, longest_ms = 0, 0, 0, 0.0, 0.0, 0.0
     while done < steps:
@@ -568,10 +775,12 @@ def _decode_on(model: Model, state: State, r: int, limit_ms: float) -> None:
         end_ms = now_ms + _iteration_ms(model, 0, running, kv, 0.0)
         if not end_ms < limit_ms:
             break
+        if rows > 0:
+            behind = batch.free_blocks if rules.ahead > 0 else free - needed
+            _note(state, r, whole.iterations + done, now_ms, end_ms, kv, behind, batch.preempted)
         free -= needed
         spare -= needed
-        if rows > 0:
-            _note(state, r, whole.iterations + done, now_ms, end_ms, 0, running, kv, running, free)
+        batch.running, batch.free_blocks, batch.preempted = running, free, 0
         gap_ms = end_ms - now_ms
         longest_ms = max(longest_ms, gap_ms)
         if not low_ms <= gap_ms < high_ms:
@@ -579,60 +788,84 @@ def _decode_on(model: Model, state: State, r: int, limit_ms: float) -> None:
             low_ms, high_ms = _limits_ms(cell)
         state.gaps[cell] += running
         kv += running
-        own.seen_ms, now_ms = now_ms, end_ms
+        now_ms = end_ms
         done += 1
         at = at + 1 if at + 1 < block else 0
-    begins = alike and crossing[at] <= spare and now_ms < limit_ms
-    if begins and (rows == 0 or whole.iterations + done < rows):
-        free -= crossing[at]
-        own.due_ms = now_ms + _iteration_ms(model, 0, running, kv, 0.0)
-        own.order = whole.iterations + done
-        if rows > 0:
-            _note(state, r, own.order, now_ms, own.due_ms, 0, running, kv, running, free)
-        whole.iterations += 1
-    else:
-        begins = False
-    if done > 0 or begins:
+    if done > 0:
         for i in range(running):
-            request = state.requests[state.slots[r, i]]
+            who = state.slots[r, i]
+            request = state.requests[who]
             request.cached += done
             request.emitted += done
-            more = done + begins - state.given[r, i]
+            more = done - state.given[r, i]
             if rules.answer == 0 and more > 0:
-                request.blocks += (more + block - 1) // block
-            state.given[r, i] = 1
+                _take(model, state, r, who, (more + block - 1) // block)
+            _name(model, state, r, who, request.cached - request.pending)
             request.last_ms = now_ms
             request.gap_ms = max(request.gap_ms, longest_ms)
-        taken = own.free + own.idle - free
-        _evict(model, state, r, taken)
-        own.free -= taken
         own.begun_ms = now_ms
         whole.iterations += done
+        batch.kv = kv
 
 
 @kernel(inline=True)
-def _preempt(model: Model, state: State, r: int, who: int, now_ms: float) -> int:
-    """The last running request loses its blocks and goes back to the front of its class; returns the blocks swapped out."""
-    own, request = state.replicas[r], state.requests[who]
-    own.free += request.blocks
+def _preempt(model: Model, state: State, r: int, at: int, begin_ms: float) -> None:
+    """A running request loses its blocks and goes back to the queue."""
+    own, slots, load = state.replicas[r], state.slots, state.load[0]
+    who = slots[r, at]
+    request = state.requests[who]
+    if state.given[r, at] > 0:
+        _give(model, state, r, at, -state.given[r, at], state.kinds[r, at])
     _leave(model, state, r, who)
     own.running -= 1
-    request.blocks = 0
+    for i in range(at, own.running):
+        slots[r, i], state.given[r, i], state.kinds[r, i] = (
+            slots[r, i + 1],
+            state.given[r, i + 1],
+            state.kinds[r, i + 1],
+        )
     moved = (request.cached + model.block_tokens - 1) // model.block_tokens
     if 0 < moved <= own.host:
         own.host -= moved
         request.away, request.host = 1, moved
+        load.moved += moved
     else:
-        request.cached = moved = 0
+        request.cached = 0
     request.preempted += 1
-    queue = state.queues[r, request.rank]
-    request.next = queue.head
-    if queue.head < 0:
+    load.preempted += 1
+    request.pending, request.proposed, request.stale = 0, 0, request.flying
+    request.since_ms = begin_ms
+    queue, before = state.queues[r, request.rank], np.int64(-1)
+    after = queue.head
+    # In order of classes and of arrival, or before all that wait.
+    while model.rules.lowest_class > 0 and after >= 0 and after < who:
+        before, after = after, state.requests[after].next
+    request.next = after
+    if before < 0:
+        queue.head = who
+    else:
+        state.requests[before].next = who
+    if after < 0:
         queue.tail = who
-    queue.head = who
     own.front = min(own.front, request.rank)
-    request.since_ms = now_ms
-    return moved  # type: ignore[no-any-return]
+
+
+@kernel(inline=True)
+def _unqueue(state: State, r: int, who: int) -> None:
+    """A request leaves the queue from any place."""
+    own, requests, rank = state.replicas[r], state.requests, state.requests[who].rank
+    queue, before = state.queues[r, rank], np.int64(-1)
+    one = queue.head
+    while one != who:
+        before, one = one, requests[one].next
+    if before < 0:
+        queue.head = requests[who].next
+    else:
+        requests[before].next = requests[who].next
+    if queue.tail == who:
+        queue.tail = before
+    while own.front < state.queues.shape[1] and state.queues[r, own.front].head < 0:
+        own.front += 1
 
 
 @kernel(inline=True)
@@ -654,118 +887,189 @@ def _release(model: Model, state: State, r: int, now_ms: float) -> None:
     """Blocks of requests whose transfers have ended are free."""
     own = state.replicas[r]
     while own.held_head >= 0 and state.requests[own.held_head].sent_ms <= now_ms:
-        request = state.requests[own.held_head]
-        own.free += request.blocks
         _leave(model, state, r, own.held_head)
-        own.held_head = request.next
+        own.held_head = state.requests[own.held_head].next
 
 
 @kernel(inline=True)
-def _shared(model: Model, state: State, who: int) -> int:
-    """Blocks of the prefix cache that a request uses."""
-    return state.prefixes[who].shared * model.segment_blocks if state.prefixes.shape[0] > 0 else 0
+def _shared(state: State, who: int) -> int:
+    """Blocks that a request has, and that others had before it."""
+    return state.prefixes[who].shared if state.prefixes.shape[0] > 0 else 0
 
 
 @kernel(inline=True)
-def _hits(model: Model, state: State, r: int, who: int) -> tuple[int, int]:
-    """How many leading segments of a prompt are in the replica's cache, and the blocks of those that nobody uses.
+def _key(model: Model, state: State, who: int, number: int) -> int:
+    """What names the tokens of a request's block, with all before them."""
+    own = state.prefixes[who]
+    segment = number // model.segment_blocks
+    if segment < own.segments:
+        return int(model.chains[own.chain + segment] * model.segment_blocks + number % model.segment_blocks)
+    return int(own.own + number)
+
+
+@kernel(inline=True)
+def _find(state: State, r: int, key: int) -> int:
+    """The block that has had this key for longest; -1 if there is none."""
+    one = state.buckets[r, key & (state.buckets.shape[1] - 1)]
+    while one >= 0 and state.cache[r, one].key != key:
+        one = state.cache[r, one].alike
+    return int(one)
+
+
+@kernel(inline=True)
+def _find_hits(model: Model, state: State, r: int, who: int) -> None:
+    """How many leading blocks of a request are in the replica's cache, and how many of them nobody has.
 
     At least one token is left to process.
     """
-    hits, idle = 0, 0
+    wanted = state.wanted[0]
+    wanted.hits = wanted.idle = 0
     if state.prefixes.shape[0] > 0:
-        request, own = state.requests[who], state.prefixes[who]
-        tokens = request.prompt + request.emitted - 1
-        most = min(own.segments, tokens // (model.segment_blocks * model.block_tokens))
-        while hits < most:
-            users = state.users[r, model.chains[own.chain + hits]]
-            if users < 0:
+        request = state.requests[who]
+        most = (request.prompt + request.emitted - 1) // model.block_tokens
+        while wanted.hits < most:
+            one = _find(state, r, _key(model, state, who, wanted.hits))
+            if one < 0:
                 break
-            if users == 0:
-                idle += model.segment_blocks
-            hits += 1
-    return hits, idle
+            wanted.idle += state.cache[r, one].users == 0
+            wanted.hits += 1
 
 
 @kernel(inline=True)
 def _use(model: Model, state: State, r: int, who: int, hits: int) -> None:
-    """A request that is admitted uses the first segments of its prompt, which are in the cache."""
-    if hits > 0:
-        own = state.prefixes[who]
-        for k in range(hits):
-            _use_one(model, state, r, model.chains[own.chain + k])
-        own.shared = hits
-        own.hit += hits * model.segment_blocks * model.block_tokens
-
-
-@kernel(inline=True)
-def _use_one(model: Model, state: State, r: int, one: int) -> None:
-    if state.users[r, one] == 0:
-        _unlink(state, r, one)
-        state.replicas[r].idle -= model.segment_blocks
-    state.users[r, one] += 1
-
-
-@kernel(inline=True)
-def _share(model: Model, state: State, r: int, who: int) -> None:
-    """Segments that a request has processed enter the cache; where one is there already, the copy is given up."""
+    """A request that is admitted has its first blocks, which are in the cache."""
     if state.prefixes.shape[0] > 0:
-        request, own = state.requests[who], state.prefixes[who]
-        tokens = model.segment_blocks * model.block_tokens
-        while own.shared < own.segments and request.cached >= (own.shared + 1) * tokens:
-            one = model.chains[own.chain + own.shared]
-            request.blocks -= model.segment_blocks
-            if state.users[r, one] < 0:
-                state.users[r, one] = 1
+        own, cache = state.prefixes[who], state.cache
+        for k in range(hits):
+            one = _find(state, r, _key(model, state, who, k))
+            if cache[r, one].users == 0:
+                _unlink(state, r, one)
+            cache[r, one].users += 1
+        own.shared = own.known = hits
+        own.tail = own.unknown = -1
+        own.hit += hits * model.block_tokens
+
+
+@kernel(inline=True)
+def _take(model: Model, state: State, r: int, who: int, needed: int) -> None:
+    """A request has so many more blocks; who used theirs least recently lose them where free ones do not suffice."""
+    own = state.replicas[r]
+    if needed > 0:
+        while own.free < needed:
+            _evict(state, r)
+        own.free -= needed
+        state.requests[who].blocks += needed
+        if state.prefixes.shape[0] > 0:
+            mine, cache = state.prefixes[who], state.cache
+            for _ in range(needed):
+                one = own.blank
+                own.blank = cache[r, one].after
+                cache[r, one].users, cache[r, one].key = 1, -1
+                cache[r, one].before, cache[r, one].after = mine.tail, -1
+                if mine.tail >= 0:
+                    cache[r, mine.tail].after = one
+                if mine.unknown < 0:
+                    mine.unknown = one
+                mine.tail = one
+
+
+@kernel(inline=True)
+def _name(model: Model, state: State, r: int, who: int, tokens: int) -> None:
+    """So many tokens of a request are processed or will be: others that begin alike can share their blocks."""
+    if state.prefixes.shape[0] > 0:
+        mine, cache, buckets = state.prefixes[who], state.cache, state.buckets
+        while mine.known < tokens // model.block_tokens:
+            one, key = mine.unknown, _key(model, state, who, mine.known)
+            bucket = key & (buckets.shape[1] - 1)
+            cache[r, one].key, cache[r, one].alike = key, -1
+            if buckets[r, bucket] < 0:
+                buckets[r, bucket] = one
             else:
-                state.replicas[r].free += model.segment_blocks
-                _use_one(model, state, r, one)
-            own.shared += 1
+                last = buckets[r, bucket]
+                while cache[r, last].alike >= 0:
+                    last = cache[r, last].alike
+                cache[r, last].alike = one
+            mine.unknown = cache[r, one].after
+            mine.known += 1
 
 
 @kernel(inline=True)
 def _leave(model: Model, state: State, r: int, who: int) -> None:
-    """A request uses its segments no more, the last one first: what more prompts begin with is kept longer."""
+    """A request has its blocks no more, the last one first: what more prompts begin with is kept longer."""
+    own, request = state.replicas[r], state.requests[who]
     if state.prefixes.shape[0] > 0:
-        own, mine = state.replicas[r], state.prefixes[who]
-        for k in range(mine.shared - 1, -1, -1):
-            one = model.chains[mine.chain + k]
-            state.users[r, one] -= 1
-            if state.users[r, one] == 0:
-                state.older[r, one], state.newer[r, one] = own.newest, -1
-                if own.newest < 0:
-                    own.oldest = one
+        mine, cache = state.prefixes[who], state.cache
+        one, shared = mine.tail, mine.shared
+        while one >= 0 or shared > 0:
+            if one < 0:
+                shared -= 1
+                block = _find(state, r, _key(model, state, who, shared))
+            else:
+                block, one = one, cache[r, one].before
+            cache[r, block].users -= 1
+            if cache[r, block].users == 0:
+                if cache[r, block].key < 0 and model.rules.in_order == 0:
+                    cache[r, block].after = own.blank
+                    own.blank = block
+                    own.free += 1
                 else:
-                    state.newer[r, own.newest] = one
-                own.newest = one
-                own.idle += model.segment_blocks
-        mine.shared = 0
+                    cache[r, block].before, cache[r, block].after = own.newest, -1
+                    if own.newest < 0:
+                        own.oldest = block
+                    else:
+                        cache[r, own.newest].after = block
+                    own.newest = block
+                    own.idle += 1
+        mine.shared = mine.known = 0
+        mine.tail = mine.unknown = -1
+    else:
+        own.free += request.blocks
+    request.blocks = 0
 
 
 @kernel(inline=True)
 def _unlink(state: State, r: int, one: int) -> None:
-    """Take a segment out of the list of those that nobody uses."""
-    own, before, after = state.replicas[r], state.older[r, one], state.newer[r, one]
+    """Take a block out of those that nobody has."""
+    own, cache = state.replicas[r], state.cache
+    before, after = cache[r, one].before, cache[r, one].after
     if before < 0:
         own.oldest = after
     else:
-        state.newer[r, before] = after
+        cache[r, before].after = after
     if after < 0:
         own.newest = before
     else:
-        state.older[r, after] = before
+        cache[r, after].before = before
+    own.idle -= 1
 
 
 @kernel(inline=True)
-def _evict(model: Model, state: State, r: int, needed: int) -> None:
-    """Segments that nobody uses leave the cache, the least recently used first, until so many blocks are free."""
-    own = state.replicas[r]
-    while own.free < needed:
-        gone = own.oldest
-        _unlink(state, r, gone)
-        state.users[r, gone] = -1
-        own.idle -= model.segment_blocks
-        own.free += model.segment_blocks
+def _evict(state: State, r: int) -> None:
+    """The least recently used block that nobody has loses its tokens."""
+    own, cache, buckets = state.replicas[r], state.cache, state.buckets
+    gone = own.oldest
+    _unlink(state, r, gone)
+    bucket = cache[r, gone].key & (buckets.shape[1] - 1)
+    if cache[r, gone].key < 0:
+        pass
+    elif buckets[r, bucket] == gone:
+        buckets[r, bucket] = cache[r, gone].alike
+    else:
+        one = buckets[r, bucket]
+        while cache[r, one].alike != gone:
+            one = cache[r, one].alike
+        cache[r, one].alike = cache[r, gone].alike
+    cache[r, gone].key = -1
+    cache[r, gone].after = own.blank
+    own.blank = gone
+    own.free += 1
+
+
+@kernel(allocates=False)
+def forget(state: State, r: int) -> None:
+    """A replica's prefix cache has nothing that nobody uses."""
+    while state.replicas[r].idle > 0:
+        _evict(state, r)
 
 
 @kernel(inline=True)
@@ -779,7 +1083,7 @@ def _iteration_ms(model: Model, prefill: int, decodes: int, kv: int, attention: 
     else:
         shown = max(prefill - terms[5], 0.0)
         taken_ms = terms[0] + terms[1] * shown + terms[2] * decodes + terms[3] * kv + terms[4] * attention
-    return taken_ms  # type: ignore[no-any-return]
+    return float(taken_ms)
 
 
 @kernel(inline=True)
@@ -808,13 +1112,12 @@ def _note(
     number: int,
     start_ms: float,
     end_ms: float,
-    prefill: int,
-    decodes: int,
     kv: int,
-    running: int,
-    free: int,
+    free_blocks: int,
+    preempted: int,
 ) -> None:
-    """Record an iteration."""
-    row = state.iterations[number]
+    """Record an iteration: the replica's next one, but for what is said here."""
+    row, batch = state.iterations[number], state.batches[r, state.replicas[r].next]
     row.start_ms, row.end_ms, row.replica = start_ms, end_ms, r
-    row.prefill, row.decodes, row.kv, row.running, row.free_blocks = prefill, decodes, kv, running, free
+    row.prefill, row.decodes, row.running = batch.prefill, batch.decodes, batch.running
+    row.kv, row.free_blocks, row.preempted = kv, free_blocks, preempted
