@@ -12,7 +12,7 @@ ifneq ($(wildcard $(CURDIR)/../shared/data),)
 export FORERUN_DATA_DIR ?= $(abspath $(CURDIR)/../shared/data)
 endif
 
-.PHONY: demo test test-lowest check bench validate validate-slurm clean help
+.PHONY: demo test test-lowest check bench validate validate-slurm validate-vllm clean help
 
 help:
 	@echo "make demo    install and answer the first question, ending in a report"
@@ -22,6 +22,7 @@ help:
 	@echo "make bench   speed against the named peers, as ratios (ARGS=--keep renews benchmarks/results)"
 	@echo "make validate   real loaders, servers and trainings against their predictions; needs a quiet machine"
 	@echo "make validate-slurm   the real slurmctld against the model of it; says why where it cannot run"
+	@echo "make validate-vllm   vLLM's own scheduler against ours, step for step; installs it first (3.5 GB)"
 	@echo "make clean   remove everything made here"
 
 demo: $(VENV)/.installed
@@ -40,6 +41,9 @@ validate: $(VENV)/.installed-test
 
 validate-slurm: $(VENV)/.installed-test
 	$(BIN)/python -m pytest validation/slurm -rs $(ARGS)
+
+validate-vllm: $(VENV)/.installed-test
+	FORERUN_VLLM=1 $(BIN)/python -m pytest validation/vllm -rs $(ARGS)
 
 check: $(VENV)/.installed-test
 	$(BIN)/ruff check src tests benchmarks examples validation
