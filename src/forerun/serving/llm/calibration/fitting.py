@@ -168,7 +168,8 @@ class _Problem:
 
 def slower(values: Floats, share: float) -> Floats:
     """Coefficients with which all iterations take longer by a share, and the time outside of them does not."""
-    scaled: Floats = values * np.array([1 + share] * TERMS + [1.0] * (len(values) - TERMS))
+    outside, least = len(COEFFICIENTS) - TERMS, len(values) - len(COEFFICIENTS)
+    scaled: Floats = values * np.array([1 + share] * TERMS + [1.0] * outside + [1 + share] * least)
     return scaled
 
 

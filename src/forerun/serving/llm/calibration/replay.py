@@ -24,7 +24,9 @@ COEFFICIENTS: Final = (
     "request_ms",
     "hidden_prefill_tokens",
 )
-#: how many of them are times of an iteration
+#: what may follow them: what an iteration takes at the least, of `Cost`; never fitted
+LEAST: Final = ("host_ms", "host_ms_per_seq", "launch_ms")
+#: how many of the coefficients are times of an iteration
 TERMS: Final = 5
 
 
@@ -53,9 +55,10 @@ def possible(values: Floats) -> Floats:
 
 
 def cost_of(values: Floats) -> Cost:
-    """The cost with these coefficients, in the order of `COEFFICIENTS`."""
-    a, prefill, decode, kv, attention, request, hidden = values.tolist()
-    return Cost((a, prefill, decode, kv, attention), request_ms=request, hidden_prefill=hidden)
+    """The cost with these coefficients, in the order of `COEFFICIENTS`, and of `LEAST` if these follow."""
+    a, prefill, decode, kv, attention, request, hidden, *least = values.tolist()
+    terms = (a, prefill, decode, kv, attention)
+    return Cost(terms, request_ms=request, hidden_prefill=hidden, **dict(zip(LEAST, least)))
 
 
 def replay(model: LanguageModel, replicas: int, load: Load, cost: Cost, *, keep: bool = False) -> Replay:

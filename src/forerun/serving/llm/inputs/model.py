@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,6 +32,9 @@ class Cost:
     request_ms : of a request outside of iterations, before it joins the queue: network, tokens, client (default 0).
     hidden_prefill : h, prefill tokens of an iteration that take no time of their own, because it takes at least as long to
         read the weights; b_p h is at most a (default 0).
+    host_ms, host_ms_per_seq : that its host takes for it and for each of its decodes while the accelerator works, so that it
+        takes at least as long (default 0); without effect where tables count.
+    launch_ms : at least, of an iteration with prompts or drafts, whose kernels are launched one by one (default 0).
     fit : what is known of its errors, if it was fitted (default None: it was not).
     """
 
@@ -40,6 +43,9 @@ class Cost:
     decode_ms: Floats = field(default_factory=lambda: np.zeros(1), repr=False)
     request_ms: float = 0.0
     hidden_prefill: float = 0.0
+    host_ms: float = 0.0
+    host_ms_per_seq: float = 0.0
+    launch_ms: float = 0.0
     fit: FitRecord | None = field(default=None, repr=False)
 
     @property
@@ -80,7 +86,20 @@ class Cost:
             return taken_ms
         a, of_prefill, of_decode, of_kv, of_attention = self.terms
         shown = max(prefill - self.hidden_prefill, 0.0)
-        return a + of_prefill * shown + of_decode * decodes + of_kv * kv + of_attention * attention
+        taken_ms = a + of_prefill * shown + of_decode * decodes + of_kv * kv + of_attention * attention
+        host_ms = self.host_ms + self.host_ms_per_seq * decodes
+        return max(taken_ms, host_ms, self.launch_ms if prefill > 0 else 0.0)
+
+    def longer(self, factor: float) -> Cost:
+        """With iterations that take so many times as long; tables stay."""
+        a, prefill, decode, kv, attention = (factor * term for term in self.terms)
+        return replace(
+            self,
+            terms=(a, prefill, decode, kv, attention),
+            host_ms=factor * self.host_ms,
+            host_ms_per_seq=factor * self.host_ms_per_seq,
+            launch_ms=factor * self.launch_ms,
+        )
 
 
 @dataclass(frozen=True)

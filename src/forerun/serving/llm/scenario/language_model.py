@@ -82,6 +82,9 @@ class Coefficients(Spec, frozen=True, kw_only=True):
     request_ms: of every request outside of iterations, before it joins the queue (default 0).
     hidden_prefill_tokens: prefill tokens of an iteration that take no time of their own, because it takes at least as long
         to read the weights (left out: none).
+    host_ms, host_ms_per_seq: that the host takes for an iteration and for each of its decodes while the accelerator works,
+        so that it takes at least as long (left out: nothing).
+    launch_ms: at least, of an iteration with prompts or drafts, whose kernels are launched one by one (left out: nothing).
     fit: where these are from and how far off they are, if they were fitted.
     """
 
@@ -92,9 +95,14 @@ class Coefficients(Spec, frozen=True, kw_only=True):
     attn_ms_per_token2: NotNegative = 0.0
     request_ms: NotNegative = 0.0
     hidden_prefill_tokens: NotNegative | None = None
+    host_ms: NotNegative | None = None
+    host_ms_per_seq: NotNegative | None = None
+    launch_ms: NotNegative | None = None
     fit: FitRecord | None = None
 
-    added_later: ClassVar[tuple[str, ...]] = ("hidden_prefill_tokens",)
+    added_later: ClassVar[tuple[str, ...]] = (
+        "hidden_prefill_tokens", "host_ms", "host_ms_per_seq", "launch_ms",
+    )  # fmt: skip
 
     def problems(self) -> list[tuple[str, str]]:
         """The hidden prefill tokens take no longer than `a_ms`."""

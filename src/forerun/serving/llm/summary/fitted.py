@@ -23,7 +23,6 @@ from forerun.serving.inputs.inputs import Inputs
 from forerun.serving.inputs.pipeline import Pipeline, Stage
 from forerun.serving.llm.calibration.experiment import latencies
 from forerun.serving.llm.calibration.knee import STEP, interval
-from forerun.serving.llm.inputs.model import Cost
 from forerun.serving.llm.scenario.language_model import FitRecord
 from forerun.serving.summary.totals import latency_figures
 
@@ -166,11 +165,7 @@ def slower(pipeline: Pipeline, factor: float) -> Pipeline:
 def _slower(stage: Stage, factor: float) -> Stage:
     if stage.llm is None or stage.llm.cost.fit is None:
         return stage
-    cost: Cost = stage.llm.cost
-    a, prefill, decode, kv, attention = (factor * term for term in cost.terms)
-    return replace(
-        stage, llm=replace(stage.llm, cost=replace(cost, terms=(a, prefill, decode, kv, attention)))
-    )
+    return replace(stage, llm=replace(stage.llm, cost=stage.llm.cost.longer(factor)))
 
 
 def _beyond(stage: Stage, record: FitRecord, run: Run, number: int) -> list[str]:
