@@ -303,7 +303,18 @@ def test_intervals_cover_what_they_should() -> None:
         experiments=3, prefill_tokens=1, decodes=1, kv_tokens=1, step_error=0.1, errors={"ttft_mean_ms": 0.01}
     )
     low, high, near = interval("ttft_mean_ms", figures_by(1.0), record)
-    assert (low, high, near) == (pytest.approx(100 * 0.95**2), pytest.approx(100 * 1.05**2), False)
+    assert (low, high, near) == (
+        pytest.approx(100 * math.exp(-0.01)),
+        pytest.approx(100 * math.exp(0.01)),
+        False,
+    )
+    # What grows three times as fast as iterations is three times as far off.
+    low, high, near = interval("ttft_mean_ms", figures_by(3.0), record)
+    assert (low, high, near) == (
+        pytest.approx(100 * math.exp(-0.03)),
+        pytest.approx(100 * math.exp(0.03)),
+        False,
+    )
     assert interval("x", lambda factor: {"x": 0.0}, record) == (0, 0, False)
     # Near saturation, and where more comes than can be served, what the fit's error changes is simulated.
     low, high, near = interval("ttft_mean_ms", figures_by(12.0), record)

@@ -18,10 +18,10 @@ from forerun.serving.inputs.inputs import ScenarioFiles
 from forerun.serving.inputs.pipeline import Floats
 from forerun.serving.llm.calibration.experiment import Experiment, Steps
 from forerun.serving.llm.calibration.fitting import FARTHEST, PRECISION, Fit, Trial, fit, slower
-from forerun.serving.llm.calibration.knee import STEP, interval, saturating
+from forerun.serving.llm.calibration.knee import STEP, growth, interval, saturating
 from forerun.serving.llm.calibration.physics import Physics, from_hardware, from_measurements
 from forerun.serving.llm.calibration.readers import read_measurements
-from forerun.serving.llm.calibration.replay import COEFFICIENTS, cost_of, possible, replay
+from forerun.serving.llm.calibration.replay import COEFFICIENTS, LEAST, cost_of, possible, replay
 from forerun.serving.llm.calibration.server import Server
 from forerun.serving.llm.calibration.steps import StepFit, fit_steps
 from forerun.serving.llm.inputs.accelerators import ACCELERATORS
@@ -60,6 +60,7 @@ class Compared:
     figure : its name.
     measured, replayed : its value there and in the replay.
     saturating : near saturation, so that the replay says nothing of it, and how far off it is counts nowhere (default: not).
+    growth : how many times as fast as iterations the figure grows there, 1 at the least (default: 1).
     full : the server had hardly a free seat, so that its latencies say little of those of lighter loads (default: it had).
     low, high : where 90 % of such measurements should lie; of those that were not fitted (default NaN: unknown).
     """
@@ -71,6 +72,7 @@ class Compared:
     replayed: float
     saturating: bool = False
     full: bool = False
+    growth: float = 1.0
     low: float = math.nan
     high: float = math.nan
 
@@ -78,6 +80,11 @@ class Compared:
     def error(self) -> float:
         """How far off the replay is, as a share of what was measured."""
         return self.replayed / self.measured - 1
+
+    @property
+    def log_error(self) -> float:
+        """The same as a logarithm, over what the figure grows by there."""
+        return math.log(max(self.replayed, 1e-9) / self.measured) / self.growth
 
 
 @dataclass(frozen=True)
@@ -244,7 +251,8 @@ def comparison(trial: Trial, values: Floats, role: str, record: FitRecord | None
     for name in trial.compared:
         if name in shown:
             near = saturating(shown[name], above[name], below[name])
-            row = Compared(trial.experiment.name, role, name, measured[name], shown[name], near, full)
+            grows = growth(shown[name], above[name], below[name])
+            row = Compared(trial.experiment.name, role, name, measured[name], shown[name], near, full, grows)
             if record is not None:
                 low, high, _ = interval(name, at, record)
                 row = replace(row, low=low, high=high)
@@ -255,7 +263,7 @@ def comparison(trial: Trial, values: Floats, role: str, record: FitRecord | None
 def interval_errors(
     left_out: Sequence[Compared], held: Sequence[Compared], fitted: Sequence[Compared]
 ) -> tuple[dict[str, float], str]:
-    """Half the width of an interval of each figure's logarithm, and what it is from.
+    """Half the width of an interval of each figure's logarithm where it grows as iterations do, and what it is from.
 
     Taken are errors of experiments that were left out; without them those held out; without them twice those fitted. Figures
     near saturation do not count, nor those of full servers where there are others: intervals are for loads that are served.
@@ -270,7 +278,7 @@ def interval_errors(
         )
     errors = {}
     for name, own in _counted(rows).items():
-        logs = np.array([math.log(max(row.replayed, 1e-9) / row.measured) for row in own])
+        logs = np.array([row.log_error for row in own])
         if len(logs):
             n = len(logs)
             wide = student_quantile(0.5 + COVERED / 2, n) * math.sqrt(1 + 1 / n)
@@ -335,7 +343,7 @@ def section_of(values: Floats, record: FitRecord) -> Coefficients:
     """Coefficients as the section `cost` of a scenario, with the record of what is known of their errors."""
     rounded = np.array([float(f"{value:.6g}") for value in values.tolist()])
     # No more is hidden than there is time, in what is written, too.
-    return Coefficients(**dict(zip(COEFFICIENTS, possible(rounded).tolist())), fit=record)
+    return Coefficients(**dict(zip((*COEFFICIENTS, *LEAST), possible(rounded).tolist())), fit=record)
 
 
 def _unsaid(found: Fit) -> list[str]:

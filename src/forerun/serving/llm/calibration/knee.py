@@ -1,4 +1,5 @@
-"""Where a latency says nothing: near saturation, where iterations that take a little longer or shorter change it by half."""
+"""Errors grow towards saturation: a figure is as many times as far off as it grows faster than the time of an iteration, and
+where iterations that take a little longer or shorter change it by half it says nothing."""
 
 from __future__ import annotations
 
@@ -24,6 +25,13 @@ def saturating(value: float, above: float, below: float) -> bool:
     return value > 0 and (above / value - 1 > KNEE or 1 - below / value > KNEE)
 
 
+def growth(value: float, above: float, below: float) -> float:
+    """How many times as fast as iterations a figure grows, 1 at the least. Parameters as those of `saturating`."""
+    if not 0 < below <= value <= above < math.inf:
+        return 1.0
+    return max(1.0, math.log(above / value) / math.log1p(STEP), math.log(below / value) / math.log1p(-STEP))
+
+
 def interval(
     name: str,
     at: Callable[[float], Mapping[str, float]],
@@ -46,9 +54,9 @@ def interval(
     if not 0 < value < math.inf:
         return value, value, False
     own, step = record.errors.get(error or name, record.step_error), record.step_error
-    least, most = value * math.exp(-own), value * math.exp(own)
     if growing or saturating(value, above, below):
         # What a small change does says nothing of a larger one there, so that is simulated.
+        least, most = value * math.exp(-own), value * math.exp(own)
         return min(least, at(math.exp(-step))[name]), max(most, at(math.exp(step))[name]), True
-    up, down = max(above / value, 1.0), max(value / below, 1.0)
-    return min(least, value * down ** (-step / STEP)), max(most, value * up ** (step / STEP)), False
+    half = own * growth(value, above, below)
+    return value * math.exp(-half), value * math.exp(half), False
