@@ -1,4 +1,4 @@
-"""Writes docs/benchmarks.md from the records in benchmarks/results.
+"""Writes docs/benchmarks.md and docs/coverage.md from the records in benchmarks/results.
 
     python -m benchmarks.page
 
@@ -17,6 +17,7 @@ from typing import Any, Final
 ROOT: Final = Path(__file__).parents[1]
 RESULTS: Final = Path(__file__).parent / "results"
 PAGE: Final = ROOT / "docs" / "benchmarks.md"
+COVERAGE_PAGE: Final = ROOT / "docs" / "coverage.md"
 
 HEAD: Final = """\
 # Benchmarks
@@ -606,11 +607,18 @@ def checks() -> Iterator[tuple[str, str]]:
         f"{100 * others['share']:.0f} %",
     )
     built = record("serving-models")["figures"]["built"]["overhead"]
-    yield "what servers take beyond kernels, fitted to all models: times the kernels", f"{built['scale']:.3f}"
+    yield (
+        "what servers take beyond kernels, fitted to all families: times the kernels",
+        f"{built['scale']:.3f}",
+    )
     for name, text in (
-        ("host_ms", "ms of every iteration"),
-        ("request_ms", "ms of every decode"),
-        ("waits", "iterations outside of the queue"),
+        ("prompt_scale", "times those of prompts"),
+        ("layer_ms", "ms of every layer"),
+        ("sample_ms", "ms of every decode"),
+        ("host_ms", "ms of the host, of every iteration"),
+        ("request_ms", "ms of the host, of every decode"),
+        ("launch_ms", "ms of every layer whose kernels are launched one by one"),
+        ("client_ms", "ms of every request between client and queue"),
     ):
         yield f"the same: {text}", rounded(built[name], 3)
     for one in figures["steps"]:
@@ -804,7 +812,81 @@ def language_model_text() -> str:
         "that are not cached yet:\n\n"
         + table(headings, predicted_rows("fitted"))
         + "\nEach of these models from its configuration and AIConfigurator's tables of kernels; what a server takes\n"
-        "beyond kernels is fitted to the other dense models:\n\n" + table(headings, predicted_rows("built"))
+        "beyond kernels is fitted to other families:\n\n"
+        + table(headings, predicted_rows("built"))
+        + "\nTime per output token of families that the law of servers has not seen, as closed loops of their clients\n"
+        "with the programs' defaults (`ai-dynamo/aiconfigurator` on GitHub). Mean absolute errors in percent, beside\n"
+        "those of a constant and of a line in logarithms that are fitted within the family, and errors where the first\n"
+        "token took over 10 s. A star marks what misses its bar. [Coverage](coverage.md) has the intervals:\n\n"
+        + table(("family", "rows", "tables", "bias", "a constant", "a line", "queued", "error"), silicon())
+    )
+
+
+def silicon() -> Iterator[tuple[str, ...]]:
+    """(family, rows, tables, bias, errors of a constant and of a line within the family, of queued rows, of all others)."""
+    figures = record("serving-silicon")["figures"]
+    for one in figures["families"]:
+        star = "*" if one["error"] > figures["bar"] else ""
+        yield (
+            one["family"],
+            str(one["rows"]),
+            ", ".join(one["tables"]),
+            f"{100 * one['bias']:+.1f}",
+            f"{100 * one['constant']:.1f}",
+            f"{100 * one['line']:.1f}",
+            ", ".join(f"{100 * error:+.0f}" for error in one["queued"]),
+            f"{100 * one['error']:.1f}{star}",
+        )
+
+
+#: shares that intervals should contain, as records name them
+LEVELS: Final = ("0.5", "0.8", "0.9", "0.95")
+
+
+def coverage_of_families() -> Iterator[tuple[str, ...]]:
+    """(family, figures, share inside in percent and width, by level)."""
+    figures = record("serving-families")["figures"]
+    whole = figures["pooled"]
+    rows = [*figures["families"].items(), (f"all {len(figures['families'])}", whole)]
+    for name, row in rows:
+        count = row["figures"] if "figures" in row else whole[LEVELS[0]]["figures"]
+        shown = (f"{100 * row[level]['inside']:.0f} ({row[level]['width']:.2f})" for level in LEVELS)
+        yield name, str(count), *shown
+
+
+def coverage_of_waits() -> Iterator[tuple[str, ...]]:
+    """(part of the log, answers, share inside in percent by level)."""
+    figures = record("cluster-wait_time")["figures"]
+    for one in (*figures["coverage"], *figures["fortnights"]):
+        shown = (f"{100 * one[f'within {100 * float(level):.0f}%']:.0f}" for level in LEVELS)
+        yield one["part"], f"{one['answers']:,}", *shown
+
+
+def coverage_page() -> str:
+    """How often intervals contained what was measured, of every domain."""
+    whole = record("serving-families")["figures"]["pooled"]["0.9"]
+    trial = record("loading-trial")["figures"]["blocks behind 40 ms"]
+    inside = trial["low"] <= trial["verified_samples_per_s"] <= trial["high"]
+    levels = [f"{100 * float(level):.0f} %" for level in LEVELS]
+    return (
+        "# Coverage of intervals\n\n"
+        "This page is generated from the records in `benchmarks/results`; do not edit it. It has how often intervals\n"
+        "contained what was measured, in groups that nothing was fitted to or chosen by.\n\n"
+        "## Servers of language models\n\n"
+        "Costs from kernels. A family shares model, precision, accelerator, program and client. Each is predicted, and its\n"
+        "intervals are made, from the others (`python -m benchmarks --keep serving/families`). In brackets the mean width\n"
+        f"of the logarithm. The interval score at 90 % is {whole['score']:.3f}, that of one interval for all\n"
+        f"{whole['global']:.3f}.\n\n"
+        + table(("family", "figures", *levels), coverage_of_families())
+        + "\n## Waits in queues\n\n"
+        "`forerun wait-time backtest` on one log, Theta: one group, whose parts are not independent of each other.\n\n"
+        + table(("part", "answers", *levels), coverage_of_waits())
+        + "\n## Loading\n\n"
+        f"One group: the rate that `loading trial` verified, {trial['verified_samples_per_s']:g} samples/s, is\n"
+        f"{'inside' if inside else 'outside'} its 95 % interval, {trial['low']:g} to {trial['high']:g}.\n"
+        "\n## Spot instances and live clusters\n\n"
+        "No record compares intervals with measurements: no group. How far predictions were off is in\n"
+        "[benchmarks](benchmarks.md#predictions-and-measurements).\n"
     )
 
 
@@ -888,6 +970,7 @@ def page() -> str:
 def main() -> None:
     """Write the page."""
     PAGE.write_text(page(), encoding="utf-8")
+    COVERAGE_PAGE.write_text(coverage_page(), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -15,21 +15,28 @@ from __future__ import annotations
 
 import argparse
 import csv
+import functools
 import gzip
 import json
 import sys
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from accuracy import QWEN, RATES, SHARED, covered, trial
+from occupancy import Occupied
+from overheads import Seen, overhead_of
+from silicon_rows import rows as measured_rows
+from silicon_rows import seen_of
 
 from forerun.serving.inputs.inputs import ScenarioFiles
+from forerun.serving.inputs.pipeline import Floats
 from forerun.serving.llm.calibration.bottom_up import (
     Overhead,
     kernel_times,
@@ -102,6 +109,7 @@ CONFIGS: Final = {
 #: the model of a rate sweep
 SWEPT: Final = "Qwen/Qwen3-14B"
 CARDS: Final = {"H100": "H100-80GB"}
+PROGRAM: Final = "vllm"
 TABLES: Final = (
     "gemm_perf", "generation_attention_perf", "context_attention_perf", "custom_allreduce_perf", "moe_perf",
 )  # fmt: skip
@@ -265,6 +273,9 @@ def row_of(one: Case, compared: Sequence[Compared], bars: Mapping[str, float]) -
         "requests": one.name.count(", stage") == 0,
         "in_flight": round(one.in_flight, 1),
         "errors": {name: round(value, 5) for name, value in errors.items()},
+        "grows": {
+            row.figure: round(row.growth, 3) for row in compared if row.figure in errors and row.growth > 1
+        },
         "saturating": [row.figure for row in compared if row.saturating],
         "over": [name for name, bar in bars.items() if abs(errors.get(name, 0.0)) > bar],
     }
@@ -286,37 +297,65 @@ def fitted(all_cases: Sequence[Case]) -> Iterator[dict[str, Any]]:
                     yield row_of(one, comparison(one.trial, values, "left out"), FITTED_BARS)
 
 
-def overhead_of(kernels: Mapping[tuple[str, str, int], Any], without: str = "") -> Overhead:
-    """What servers take beyond kernels, from the mean times per token and to the first token of stages, under as many
-    requests as were under way: least squares of relative errors.
+def seen_of_table(kernels: Mapping[tuple[str, str, int], Floats] | None = None) -> list[Seen]:
+    """The mean iterations of the stages of dense 16-bit models, under as many requests as were under way; their prompts were
+    in the prefix cache.
 
     Parameters
     ----------
-    kernels : coefficients of the kernels alone, by model, accelerator and tensor parallelism.
-    without : a model whose stages are left out (default: none).
+    kernels : coefficients of the kernels alone, by model, accelerator and tensor parallelism (default: of all there are).
     """
-    columns, first = [], []
+    made = []
+    if kernels is None:
+        kernels = {
+            group: kernels_of(tables(), group)
+            for group in {group_of(row) for row in rows_of_table() if row["precision"] != "FP8"}
+            if (known := shape(group[0])) is not None and not known.experts
+        }
     for row in rows_of_table():
         group, workload = group_of(row), WORKLOADS[row["workload"]]
-        if group not in kernels or group[0] == without:
+        if group not in kernels or row["precision"] == "FP8":
             continue
-        own, ttft_ms, e2e_ms = kernels[group], float(row["ttft_mean_ms"]), float(row["e2e_mean_ms"])
+        known = shape(group[0])
+        assert known is not None
+        ttft_ms, e2e_ms = float(row["ttft_mean_ms"]), float(row["e2e_mean_ms"])
         count = float(row["offered_rate_rps"]) * e2e_ms / 1e3 / int(row["dp"] or 1)
+        of = Occupied(count, 0.0, 0.0, workload.prompt + workload.output / 2)
         tpot_ms = (e2e_ms - ttft_ms) / (workload.output - 1)
-        alone_ms = own[0] + own[2] * count + own[3] * count * (workload.prompt + workload.output / 2)
-        columns.append(np.array([alone_ms, 1.0, count]) / tpot_ms)
-        # It comes within an iteration, the next one is composed already, and the one behind that is its own.
-        first.append((own[0], ttft_ms - 2.5 * tpot_ms))
-    (scale, host_ms, request_ms), *_ = np.linalg.lstsq(np.array(columns), np.ones(len(columns)), rcond=None)
-    rest = [late_ms / (scale * a + host_ms) for a, late_ms in first]
-    return Overhead(float(scale), float(host_ms), float(request_ms), float(np.median(rest)))
+        made.append(Seen(group[0], kernels[group], known.layers, PROGRAM, of, tpot_ms))
+    return made
 
 
-def kernels_of(tables: Kernels, group: tuple[str, str, int]) -> np.ndarray[Any, Any]:
+def client_ms_of(kernels: Mapping[tuple[str, str, int], Floats], without: str = "") -> float:
+    """What passes between a client and the queue, and back: the median over the stages.
+
+    Parameters
+    ----------
+    kernels : by model, accelerator and tensor parallelism: those whose stages count.
+    without : a model whose stages are left out (default: none).
+    """
+    rest_ms = []
+    for row in rows_of_table():
+        group, workload = group_of(row), WORKLOADS[row["workload"]]
+        if group in kernels and group[0] != without:
+            ttft_ms, e2e_ms = float(row["ttft_mean_ms"]), float(row["e2e_mean_ms"])
+            # It comes within an iteration, the next one is composed already, and the one behind that is its own.
+            rest_ms.append(ttft_ms - 2.5 * (e2e_ms - ttft_ms) / (workload.output - 1))
+    return float(np.median(rest_ms))
+
+
+@functools.cache
+def tables() -> Kernels:
+    """Times of kernels on the accelerator of these experiments."""
+    folder = SHARED / "aiconfigurator"
+    return read_kernels([folder / f"h100_sxm.vllm-0.14.0.{name}.csv.gz" for name in TABLES])
+
+
+def kernels_of(found: Kernels, group: tuple[str, str, int]) -> Floats:
     """Coefficients of the kernels alone of a model on accelerators that share it."""
     known = shape(group[0])
     assert known is not None
-    return kernel_times(ModelKernels(tables, known, group[2]), SEATS)
+    return kernel_times(ModelKernels(found, known, group[2], ACCELERATORS[CARDS[group[1]]]), SEATS)
 
 
 def sweep(law: Overhead) -> Iterator[dict[str, Any]]:
@@ -324,34 +363,42 @@ def sweep(law: Overhead) -> Iterator[dict[str, Any]]:
     folder, known = SHARED / "aiconfigurator", shape(SWEPT)
     assert known is not None
     names = [f"h100_sxm.vllm-0.24.0.{name}.csv.gz" for name in TABLES[:3]]
-    own = kernel_times(ModelKernels(read_kernels([folder / name for name in names]), known, 1), QWEN.max_seqs)
+    found = read_kernels([folder / name for name in names])
+    own = kernel_times(ModelKernels(found, known, 1, ACCELERATORS[CARDS["H100"]]), QWEN.max_seqs)
+    values = with_overhead(own, law, known.layers, found.program)
     for name in RATES:
         one = trial(QWEN, SHARED / "qwen3-14b-rate-sweep" / f"{name}.csv.gz")
         if not one.experiment.holds_back:
             case = Case((SWEPT, "H100", 1), "sweep", "sweep", name, one)
-            yield row_of(case, comparison(one, with_overhead(own, law), "left out"), BUILT_BARS)
+            yield row_of(case, comparison(one, values, "left out"), BUILT_BARS)
 
 
 def built(all_cases: Sequence[Case]) -> dict[str, Any]:
-    """Every 16-bit model from its kernels and what other, dense models' servers take beyond theirs."""
-    folder = SHARED / "aiconfigurator"
-    tables = read_kernels([folder / f"h100_sxm.vllm-0.14.0.{name}.csv.gz" for name in TABLES])
+    """Every 16-bit model from its kernels and what servers of other models take beyond theirs."""
     known = [one for one in all_cases if one.kind != "8 bits" and shape(one.group[0]) is not None]
-    alone = {group: kernels_of(tables, group) for group in dict.fromkeys(one.group for one in known)}
+    alone = {group: kernels_of(tables(), group) for group in dict.fromkeys(one.group for one in known)}
     kernels = {
         group: alone[group] for group in dict.fromkeys(one.group for one in known if one.kind == "dense")
     }
+    with tempfile.TemporaryDirectory() as folder:
+        others = [seen_of(row) for row in measured_rows(Path(folder)) if not row.queued]
+    seen = [*seen_of_table(kernels), *others]
+
+    def law_without(model: str) -> Overhead:
+        law = overhead_of([one for one in seen if one.family != model])
+        return replace(law, client_ms=client_ms_of(kernels, model))
+
     rows, compared, inside = [], [], []
     for group, own in alone.items():
         # No model with experts is among those that the law is fitted to.
-        law = overhead_of(kernels, group[0])
+        law, layers = law_without(group[0]), cast(Architecture, shape(group[0])).layers
         print(f"{group}: {law}", file=sys.stderr, flush=True)
         for one in known:
             if one.group == group:
-                found = comparison(one.trial, with_overhead(own, law), "left out")
+                found = comparison(one.trial, with_overhead(own, law, layers, PROGRAM), "left out")
                 compared += [(group[0], row) for row in found if one.kind == "dense"]
                 rows.append(row_of(one, found, BUILT_BARS))
-    rows += list(sweep(overhead_of(kernels, SWEPT)))
+    rows += list(sweep(law_without(SWEPT)))
     for group in kernels:
         widths, _ = interval_errors([row for model, row in compared if model != group[0]], [], [])
         inside += [
@@ -359,14 +406,11 @@ def built(all_cases: Sequence[Case]) -> dict[str, Any]:
             for model, row in compared
             if model == group[0] and row.figure in FIGURES and row.figure in widths and not row.saturating
         ]
-    law = overhead_of(kernels)
-    errors, _ = interval_errors([row for _, row in compared], [], [])
     return {
         "rows": rows,
-        "overhead": {name: round(value, 5) for name, value in vars(law).items()},
-        "experiments": sum(row["kind"] == "dense" for row in rows),
+        "overhead": {name: round(value, 5) for name, value in vars(law_without("")).items()},
+        "experiments": len({one.family for one in seen}),
         "coverage": {"share": round(float(np.mean(inside)), 4), "figures": len(inside)},
-        "unseen": {name: round(value, 4) for name, value in errors.items()},
     }
 
 

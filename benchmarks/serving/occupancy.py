@@ -21,7 +21,7 @@ from forerun.serving.inputs.pipeline import Floats
 from forerun.serving.llm.calibration.experiment import Experiment
 from forerun.serving.llm.calibration.fitting import PRECISION
 from forerun.serving.llm.calibration.physics import SPREAD, Physics
-from forerun.serving.llm.calibration.replay import COEFFICIENTS, possible
+from forerun.serving.llm.calibration.replay import COEFFICIENTS, cost_of, possible
 from forerun.serving.llm.calibration.server import Server
 from forerun.serving.llm.inputs.model import Speculation
 
@@ -56,6 +56,7 @@ class Occupied(NamedTuple):
     drafted : tokens that a draft proposes (default 0).
     even : requests come evenly, so iterations have the next whole number of prompts below or above the mean; else as many as
         chance has it (Poisson), as when seats are given back (default).
+    alone : prompts have iterations of their own, between those that decode (default: they share them).
     """
 
     decodes: float
@@ -64,6 +65,7 @@ class Occupied(NamedTuple):
     context: float
     drafted: float = 0.0
     even: bool = False
+    alone: bool = False
 
 
 def processed_tokens(server: Server, prompt: Floats) -> Floats:
@@ -112,10 +114,11 @@ def iteration_ms(values: Floats, of: Occupied) -> float:
 
     Parameters
     ----------
-    values : in the order of `replay.COEFFICIENTS`.
+    values : in the order of `replay.COEFFICIENTS`, and of `replay.LEAST` if these follow.
     of : what it consists of.
     """
-    a, prefill, decode, kv, pair, _, hidden = values.tolist()
+    cost = cost_of(values)
+    a, prefill, decode, kv, pair = cost.terms
     if of.even:
         counts = math.floor(of.prompts) + np.arange(2.0)
         chances = 1 - np.abs(counts - of.prompts)
@@ -123,10 +126,16 @@ def iteration_ms(values: Floats, of: Occupied) -> float:
         counts = np.arange(math.ceil(of.prompts + MOST_SPREAD * math.sqrt(of.prompts)) + 1.0)
         ratios = np.divide(of.prompts, counts, out=np.ones(len(counts)), where=counts > 0)
         chances = math.exp(-of.prompts) * np.cumprod(ratios)
-    shown = np.maximum(0.0, counts * of.processed + of.drafted - hidden)
-    pairs = of.prompts * of.processed * max(0.0, of.context - of.processed / 2) + of.drafted * of.context
-    mixed_ms = prefill * float(chances @ shown) + pair * pairs
-    return float(a + decode * of.decodes + kv * of.decodes * of.context + mixed_ms)
+    shown = np.maximum(0.0, counts * of.processed + of.drafted - cost.hidden_prefill)
+    before = counts * of.processed * max(0.0, of.context - of.processed / 2)
+    prompts_ms = prefill * shown + pair * (before + of.drafted * of.context)
+    decodes_ms = decode * of.decodes + kv * of.decodes * of.context
+    host_ms = cost.host_ms + cost.host_ms_per_seq * of.decodes
+    launch_ms = np.where(counts > 0, cost.launch_ms, 0.0)
+    if of.alone:
+        apart_ms = np.where(counts > 0, np.maximum(a + prompts_ms, launch_ms), 0.0)
+        return max(a + decodes_ms, host_ms) + float(chances @ apart_ms)
+    return float(chances @ np.maximum(np.maximum(a + decodes_ms + prompts_ms, host_ms), launch_ms))
 
 
 @dataclass(frozen=True)

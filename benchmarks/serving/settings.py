@@ -47,8 +47,10 @@ from forerun.serving.llm.calibration.physics import Physics
 from forerun.serving.llm.calibration.readers import read_measurements
 from forerun.serving.llm.calibration.replay import COEFFICIENTS
 from forerun.serving.llm.calibration.server import Server
+from forerun.serving.llm.inputs.accelerators import ACCELERATORS
 from forerun.serving.llm.inputs.model import Speculation
 from forerun.serving.llm.scenario.language_model import DrawnPrefixes, SpeculationSpec
+from forerun.serving.policies.chunked_prefill import ChunkedPrefill
 
 MODEL: Final = "meta-llama/Llama-3.1-8B-Instruct"
 STAGES: Final = 7
@@ -56,8 +58,9 @@ STAGES: Final = 7
 BAR: Final = 8.0
 #: requests that the client has under way at most, so that the server is never without work: 44 workers with 10 each
 UNDER_WAY: Final = 440
-#: whole prompts fit into the budget, so that chunking cuts none of them
-PLAIN: Final = Server(max_seqs=128, token_budget=8192, kv_blocks=27_000)
+#: whole prompts fit into the budget, so that chunking cuts none of them; first tokens come as late as from servers that
+#: compose iterations ahead
+PLAIN: Final = Server(max_seqs=128, token_budget=8192, kv_blocks=27_000, scheduler=ChunkedPrefill(ahead=True))
 #: a hundred prompts, of each all whole blocks
 CACHED: Final = PLAIN.with_(prefix_cache=DrawnPrefixes(system_prompts=100, system_tokens=208))
 #: tokens that EAGLE-3's head proposes; columns of its last layer, and layers' outputs that it begins with
@@ -88,8 +91,11 @@ def built(card: str, max_seqs: int) -> tuple[ModelKernels, Floats]:
     tables = [SHARED / "aiconfigurator" / f"{card}_sxm.vllm-0.14.0.{name}.csv.gz" for name in TABLES]
     known = shape(MODEL)
     assert known is not None
-    kernels = ModelKernels(read_kernels(tables), known, 1)
-    return kernels, with_overhead(kernel_times(kernels, max_seqs), OVERHEAD)
+    accelerator = next(one for name, one in ACCELERATORS.items() if name.lower().startswith(card))
+    kernels = ModelKernels(read_kernels(tables), known, 1, accelerator)
+    values = with_overhead(kernel_times(kernels, max_seqs), OVERHEAD, known.layers, kernels.kernels.program)
+    # Seats are few enough for the host to keep up.
+    return kernels, values[: len(COEFFICIENTS)]
 
 
 def carried_rps(server: Server, of: Experiment, values: Floats) -> float:
@@ -126,8 +132,9 @@ def acceptance(before: str, after: str) -> float:
 def eagle(kernels: ModelKernels, right: float, seats: int) -> SpeculationSpec:
     """What EAGLE-3's head takes, by the same kernels and the same overhead of a server as the model's own iterations.
 
-    A pass is an iteration of one layer, a projection of three layers' outputs, and a last layer of its own vocabulary, with
-    the host's time of an iteration. Each proposed token has a decode's share of the host, and a row of the last layer.
+    A pass is an iteration of one layer, a projection of three layers' outputs, and a last layer of its own vocabulary, and
+    takes at least as long as its layer's kernels are launched. Each proposed token is sampled, and has a row of the last
+    layer.
     """
     sizes, hidden = np.array([1.0, seats]), kernels.model.hidden
     head_ms = kernels.linear_ms(sizes) / kernels.model.layers
@@ -138,8 +145,8 @@ def eagle(kernels: ModelKernels, right: float, seats: int) -> SpeculationSpec:
     return SpeculationSpec(
         draft_tokens=DRAFTS,
         acceptance=right,
-        draft_ms=OVERHEAD.scale * float(head_ms[0]) + OVERHEAD.host_ms,
-        draft_ms_per_seq=OVERHEAD.scale * float(row_ms) + OVERHEAD.request_ms,
+        draft_ms=max(OVERHEAD.scale * float(head_ms[0]) + OVERHEAD.layer_ms, OVERHEAD.launch_ms),
+        draft_ms_per_seq=OVERHEAD.scale * float(row_ms) + OVERHEAD.sample_ms,
     )
 
 

@@ -1,4 +1,4 @@
-"""docs/benchmarks.md says what the records in benchmarks/results say."""
+"""docs/benchmarks.md and docs/coverage.md say what the records in benchmarks/results say."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ benchmarks = importlib.util.module_from_spec(_spec)
 _spec.loader.exec_module(benchmarks)
 
 
-def test_the_page_is_made_from_the_records() -> None:
+def test_the_pages_are_made_from_the_records() -> None:
     """To renew it: python -m benchmarks.page."""
     assert benchmarks.PAGE.read_text(encoding="utf-8") == benchmarks.page()
+    assert benchmarks.COVERAGE_PAGE.read_text(encoding="utf-8") == benchmarks.coverage_page()
 
 
 SCRIPTS = sorted(path for part in ("benchmarks", "validation") for path in (ROOT / part).rglob("*.py"))

@@ -43,7 +43,7 @@ SHOWN: Final = {
     multiple=True,
     type=_options.PATH,
     metavar="TABLE",
-    help="Build the costs from tables of kernels, for a server that was not measured; repeatable.",
+    help="Build the costs from tables of kernels, or a folder of them, for a server that was not measured; repeatable.",
 )
 @_options.set_option
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Random seed.")
@@ -66,7 +66,7 @@ def command(
     benchmark report of llm-d.
 
     With --kernels nothing is fitted: costs follow from the model's configuration (memory in SERVER) and times of kernels
-    (products of matrices, attention, all-reduce, in AIConfigurator's layout), and every FILE is compared.
+    (products of matrices, attention, all-reduce, as AIConfigurator ships them), and every FILE is compared.
     """
     from forerun.core.errors import UsageError
     from forerun.core.scenario.spec import to_data
@@ -109,7 +109,7 @@ def command(
 def _print_coefficients(found: Calibration) -> None:
     """Print each coefficient, where the search began, and whether the data said what it is."""
     from forerun.core.scenario.spec import to_data
-    from forerun.serving.llm.calibration.replay import COEFFICIENTS
+    from forerun.serving.llm.calibration.replay import COEFFICIENTS, LEAST
 
     rows: list[tuple[Any, ...]] = []
     if found.found is not None:
@@ -125,7 +125,7 @@ def _print_coefficients(found: Calibration) -> None:
         given = to_data(found.cost)
         _show.print_table(
             ("coefficient", "value"),
-            [(name, given[name]) for name in COEFFICIENTS],
+            [(name, given[name]) for name in (*COEFFICIENTS, *LEAST)],
             title="Costs of an iteration",
             about="from kernels and what servers take beyond them; nothing was fitted to this server",
         )

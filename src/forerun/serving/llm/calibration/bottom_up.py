@@ -1,22 +1,25 @@
 """Costs of a model that nobody has measured on a server: sums of its kernels' times, and what servers take beyond them.
 
-An iteration's kernels follow from the model's shape and tables of kernels (`kernels`). What a server takes beyond them, its
-host's time, the share of a request, and the iterations that a request waits outside of the queue, is the same law for all
-models; `OVERHEAD` has it as fitted to public measurements of servers, and `UNSEEN` how far off predictions of models are
-that this law was not fitted to (`benchmarks/serving/models.py` finds both).
+An iteration's kernels follow from the model's shape and tables of kernels (`kernels`). What a server takes beyond them, the
+gaps between its layers' kernels, its host's time, and what passes between a client and the queue, is one law for all models,
+accelerators and programs; `OVERHEAD` has it as fitted to public measurements of servers (`benchmarks/serving/models.py`
+finds it), and `UNSEEN` how far off predictions are in families of experiments that it was not fitted to
+(`benchmarks/serving/families.py`).
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 import numpy as np
 
-from forerun.core.errors import ScenarioError, TraceError
+from forerun.core.errors import ScenarioError, TraceError, known_names
 from forerun.serving.inputs.inputs import ScenarioFiles
 from forerun.serving.inputs.pipeline import Floats
 from forerun.serving.llm.calibration.calibrate import (
@@ -27,12 +30,15 @@ from forerun.serving.llm.calibration.calibrate import (
     trial_of,
 )
 from forerun.serving.llm.calibration.experiment import Experiment, Steps
-from forerun.serving.llm.calibration.kernels import ModelKernels, read_kernels
+from forerun.serving.llm.calibration.kernel_tables import KernelTables, nearest, read_tables
+from forerun.serving.llm.calibration.kernels import Kernels, ModelKernels, Precision
 from forerun.serving.llm.calibration.readers import read_measurements
-from forerun.serving.llm.calibration.replay import possible
+from forerun.serving.llm.calibration.replay import TERMS, possible
 from forerun.serving.llm.calibration.server import Server
 from forerun.serving.llm.calibration.steps import fit_steps
-from forerun.serving.llm.scenario.language_model import FitRecord
+from forerun.serving.llm.inputs.accelerators import ACCELERATORS
+from forerun.serving.llm.inputs.architecture import Architecture
+from forerun.serving.llm.scenario.language_model import FitRecord, ModelMemory
 
 #: numbers of requests, and the shortest context, the longest and how many, over which decodes are taken to be linear in
 #: requests and cached tokens
@@ -44,40 +50,98 @@ PROMPTS: Final = (512, 768, 1024, 2048, 4096, 8192)
 AWAKE: Final = 4
 
 
+#: which of the coefficients of an iteration are those of prompts
+OF_PROMPTS: Final = np.array([False, True, False, False, True])
+
+
 @dataclass(frozen=True)
 class Overhead:
     """What a server takes beyond the kernels of an iteration.
 
     Parameters
     ----------
-    scale : what the kernels take there, over what they take alone.
-    host_ms : of every iteration.
-    request_ms : of every decode.
-    waits : iterations without prompts that pass between a client and the queue, and back.
+    scale : what kernels of decodes take there, over what they take alone.
+    prompt_scale : the same of those of prompts, which keep an accelerator busier than tables do.
+    layer_ms : of every layer of an iteration: gaps between kernels, and small ones.
+    sample_ms : of every decode, beside its kernels: its inputs are prepared, its token is sampled.
+    host_ms : the host's, of every iteration.
+    request_ms : the host's, of every decode.
+    launch_ms : the host's, of every layer of an iteration whose kernels are launched one by one.
+    client_ms : of every request outside of iterations: between a client and the queue, and back.
     """
 
     scale: float
+    prompt_scale: float
+    layer_ms: float
+    sample_ms: float
     host_ms: float
     request_ms: float
-    waits: float
+    launch_ms: float
+    client_ms: float
 
 
-#: fitted to the dense 16-bit models of BLIS's experiments on H100, whose servers compose iterations ahead
-OVERHEAD: Final = Overhead(scale=1.061, host_ms=0.542, request_ms=0.0124, waits=0.922)
-#: experiments that it was fitted to
-EXPERIMENTS: Final = 24
-#: what 90 % of figures of models that it was not fitted to should not exceed, as a share
+#: programs that record the kernels of decodes only, and launch those of prompts one by one; others are taken to record all
+LAUNCHING: Final = ("sglang", "trtllm")
+#: fitted to the dense models of public measurements, of which most are of vLLM on H100
+OVERHEAD: Final = Overhead(
+    scale=1.0325,
+    prompt_scale=1.013,
+    layer_ms=0.02153,
+    sample_ms=0.01013,
+    host_ms=0.938,
+    request_ms=0.02847,
+    launch_ms=0.603,
+    client_ms=8.58,
+)
+#: families of experiments that it was fitted to
+EXPERIMENTS: Final = 14
+
+
+class Families(NamedTuple):
+    """What the families whose errors are known have in common.
+
+    Parameters
+    ----------
+    parameters : of the smallest model and of the largest.
+    tensor_parallel : accelerators that share a model, at most.
+    programs : as tables of kernels name them.
+    """
+
+    parameters: tuple[float, float]
+    tensor_parallel: int
+    programs: tuple[str, ...]
+
+    def beyond(self, model: Architecture, split: int, tables: Sequence[KernelTables]) -> str:
+        """In what a server is beyond them all, in words; empty if it is not. A model may be half as large or twice."""
+        low, high = self.parameters[0] / 2, self.parameters[1] * 2
+        if not low <= model.parameters <= high:
+            billions = f"{self.parameters[0] / 1e9:.2g} to {self.parameters[1] / 1e9:.2g}"
+            return (
+                f"a model of {model.parameters / 1e9:.3g} billion parameters, where {billions} were measured"
+            )
+        if split > self.tensor_parallel:
+            return (
+                f"{split} accelerators that share a model, where up to {self.tensor_parallel} were measured"
+            )
+        others = {one.program for one in tables} - {*self.programs, ""}
+        if others:
+            return f"the program {min(others)}, where {', '.join(self.programs)} were measured"
+        return ""
+
+
+FAMILIES: Final = Families((6.7e9, 70.6e9), 8, ("sglang", "trtllm", "vllm"))
+#: what 90 % of figures should not exceed in a family that it was not fitted to, as a share, where they grow as iterations do
 UNSEEN: Final[Mapping[str, float]] = {
-    "ttft_mean_ms": 0.26,
-    "ttft_p50_ms": 0.22,
-    "ttft_p90_ms": 0.27,
-    "ttft_p99_ms": 0.55,
-    "tpot_mean_ms": 0.17,
-    "tpot_p50_ms": 0.37,
-    "e2e_mean_ms": 0.13,
+    "ttft_mean_ms": 0.3,
+    "ttft_p50_ms": 0.3,
+    "ttft_p90_ms": 0.24,
+    "ttft_p99_ms": 1.21,
+    "tpot_mean_ms": 0.26,
+    "tpot_p50_ms": 0.26,
+    "e2e_mean_ms": 0.17,
     "e2e_p50_ms": 0.17,
-    "e2e_p90_ms": 0.15,
-    "e2e_p99_ms": 0.21,
+    "e2e_p90_ms": 0.19,
+    "e2e_p99_ms": 0.35,
 }
 
 
@@ -110,20 +174,24 @@ def kernel_times(model: ModelKernels, max_seqs: int) -> Floats:
     return possible(np.array([a, float(of_prefill), of_decode, of_kv, model.pair_ms(), 0.0, hidden]))
 
 
-def with_overhead(kernels: Floats, overhead: Overhead) -> Floats:
-    """Coefficients of a server, from those of its kernels alone.
+def with_overhead(kernels: Floats, overhead: Overhead, layers: int, program: str) -> Floats:
+    """Coefficients of a server, in the order of `replay.COEFFICIENTS` and `replay.LEAST`. Its host works while the
+    accelerator does.
 
     Parameters
     ----------
-    kernels : in the order of `replay.COEFFICIENTS`.
+    kernels : those of its kernels alone.
     overhead : what the server takes beyond them.
+    layers : of the model.
+    program : that serves, as tables of kernels name it.
     """
     made = kernels.copy()
-    made[:5] *= overhead.scale
-    made[0] += overhead.host_ms
-    made[2] += overhead.request_ms
-    made[5] = overhead.waits * made[0]
-    return made
+    made[:TERMS] *= np.where(OF_PROMPTS, overhead.prompt_scale, overhead.scale)
+    made[0] += layers * overhead.layer_ms
+    made[2] += overhead.sample_ms
+    made[5] = overhead.client_ms
+    launch_ms = layers * overhead.launch_ms if program in LAUNCHING else 0.0
+    return np.array([*made, overhead.host_ms, overhead.request_ms, launch_ms])
 
 
 def bottom_up(
@@ -145,36 +213,92 @@ def bottom_up(
         raise ScenarioError.at(
             "server", "costs from kernels need memory with model and gpu: they say what is computed where"
         )
-    kernels = read_kernels(tables)
-    if memory.gpu.split("-")[0] not in kernels.device:
-        what = f"are of {kernels.device!r}; the server has {memory.gpu}"
+    shape = reads.architecture(memory.model)
+    read = read_tables(tables)
+    if memory.gpu.split("-")[0] not in read[0].device:
+        what = f"are of {read[0].device!r}; the server has {memory.gpu}"
         raise TraceError.at(", ".join(map(str, tables)), what)
-    model = ModelKernels(kernels, reads.architecture(memory.model), memory.tensor_parallel)
-    values = with_overhead(kernel_times(model, server.max_seqs), OVERHEAD)
+    beyond = FAMILIES.beyond(shape, memory.tensor_parallel, read)
+    if beyond:
+        raise ScenarioError.at(
+            "server", f"{beyond}: no family of measurements says how far off costs from kernels are"
+        )
+    used, notes, spread = _version(server, memory, shape, read)
+    kernels = used.kernels
+    values = with_overhead(kernel_times(used, server.max_seqs), OVERHEAD, shape.layers, kernels.program)
+    errors = {name: float(f"{math.hypot(error, spread):.4g}") for name, error in UNSEEN.items()}
     tokens, cached = kernels.most
     found = [one for file in measured for one in read_measurements(file, seed=seed)]
-    notes = [f"{one.name}: {note}" for one in found for note in one.notes]
+    notes += [f"{one.name}: {note}" for one in found for note in one.notes]
     trials = [trial_of(server, one, reads, seed) for one in found if isinstance(one, Experiment)]
     record = FitRecord(
         experiments=EXPERIMENTS,
         prefill_tokens=tokens,
         decodes=min(tokens, server.max_seqs),
         kv_tokens=cached,
-        step_error=UNSEEN["tpot_mean_ms"],
-        errors=dict(UNSEEN),
+        step_error=errors["tpot_mean_ms"],
+        errors=errors,
     )
     rows = [row for trial in trials for row in comparison(trial, values, "held out", record)]
-    record = msgspec.structs.replace(record, misses=misses_of(rows, UNSEEN) or None)
+    record = msgspec.structs.replace(record, misses=misses_of(rows, errors) or None)
     if record.misses:
         notes.append(f"these costs {record.missing}; scenarios that use them need --accept-fit")
     notes.append(
-        f"built from kernels of {kernels.device}, times {OVERHEAD.scale:g}, with {OVERHEAD.host_ms:g} ms of every "
-        f"iteration, {OVERHEAD.request_ms:g} ms of every decode and {OVERHEAD.waits:g} iterations outside of the queue: as "
-        "fitted to servers of other models; intervals are those of models that this was not fitted to"
+        f"built from kernels of {kernels.device}, times {OVERHEAD.scale:g}, with {OVERHEAD.layer_ms:g} ms of every layer, "
+        f"{OVERHEAD.sample_ms:g} ms of every decode, {OVERHEAD.client_ms:g} ms of every request outside, and at least "
+        f"{OVERHEAD.host_ms:g} ms and {OVERHEAD.request_ms:g} ms a decode on the host: as fitted to other servers; "
+        "intervals are those of families that this was not fitted to"
     )
-    if model.model.experts:
+    if shape.experts:
         notes.append(
             "a model with experts: iterations of so few requests that some experts are not read take less than these costs "
             "say; the intervals are those of dense models"
         )
     return Calibration(section_of(values, record), None, None, tuple(rows), tuple(notes))
+
+
+def _version(
+    server: Server, memory: ModelMemory, shape: Architecture, read: Sequence[KernelTables]
+) -> tuple[ModelKernels, list[str], float]:
+    """The model's kernels by the tables nearest to what the server runs, what is to be noted of these, and how far the
+    others are off them where that is not known, as a logarithm.
+
+    Parameters
+    ----------
+    server : names program and version, if they are known.
+    memory : names the accelerator, and how many there are.
+    shape : of the model.
+    read : all tables, ascending by version.
+    """
+    precision, gpu = Precision.of(shape, memory.kv_bits), memory.gpu or ""
+    if gpu not in ACCELERATORS:
+        raise ScenarioError.at("server", f"no accelerator named {gpu!r}; {known_names(gpu, ACCELERATORS)}")
+    card = ACCELERATORS[gpu]
+
+    def built(tables: KernelTables) -> ModelKernels:
+        return ModelKernels(Kernels.of(tables, precision), shape, memory.tensor_parallel, card)
+
+    if server.software is not None:
+        program, _, version = server.software.partition("-")
+        tables = nearest(read, program.lower(), version)
+        notes = [*tables.notes]
+        if tables.version != version:
+            notes.append(
+                f"kernels are of {tables.title}, the nearest version to {server.software} that there are tables of"
+            )
+        return built(tables), notes, 0.0
+    tables, chosen = read[-1], built(read[-1])
+    size = np.array([max(1.0, server.max_seqs / 4)]), np.array([1024.0])
+    off: dict[str, float] = {}
+    for one in read[:-1]:
+        # Tables that lack this precision say nothing of it.
+        with suppress(TraceError):
+            off[one.title] = abs(float(np.log(built(one).decode_ms(*size) / chosen.decode_ms(*size))[0]))
+    if not off:
+        return chosen, [*tables.notes], 0.0
+    spread, titles = max(off.values()), ", ".join(off)
+    note = (
+        f"kernels are of {tables.title}: the server's file does not say its software, so intervals are wider by what "
+        f"tables of {titles} differ, {spread:.0%}"
+    )
+    return chosen, [*tables.notes, note], spread

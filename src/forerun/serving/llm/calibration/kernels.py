@@ -1,14 +1,15 @@
-"""Times of single kernels from tables in the layout of AIConfigurator: products of matrices, attention, all-reduce.
+"""Times of single kernels on an accelerator, and of all kernels of a model: products of matrices, attention, all-reduce.
 
-A file has one kind of kernel, recognised by its columns; times are in ms, of one accelerator. Between measured sizes times
-are taken to be linear in logarithms; beyond the largest they grow in proportion, below the smallest they stay. Attention
-over as many heads of keys and values as of queries is taken as that of groups of heads of as many more requests, because
-it is the cache that is read.
+Between measured sizes times are taken to be linear in logarithms; beyond the largest they grow in proportion, below the
+smallest they stay. Attention over as many heads of keys and values as of queries is taken as that of groups of heads of as
+many more requests, because it is the cache that is read. What tables say is held to what no server falls short of: a kernel
+for fewer tokens takes no longer than one for more, because it can be padded; a product of 8-bit values no longer than that
+of 16-bit ones; and nothing is read faster than memory gives it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -17,68 +18,63 @@ import numpy as np
 from numpy.typing import NDArray
 
 from forerun.core.errors import TraceError
-from forerun.core.trace.repair import RepairLog
-from forerun.core.trace.rows import Field, gathered, read_rows
-from forerun.core.trace.source import Source
 from forerun.serving.inputs.pipeline import Floats
+from forerun.serving.llm.calibration.kernel_tables import (
+    ATTENTION,
+    EXCHANGES,
+    EXPERTS,
+    KNOWN,
+    LAYOUTS,
+    PRODUCTS,
+    SCALES,
+    Columns,
+    KernelTables,
+    read_tables,
+)
+from forerun.serving.llm.inputs.accelerators import Accelerator
 from forerun.serving.llm.inputs.architecture import Architecture
 
-Columns = Mapping[str, NDArray[Any]]
-#: 16-bit kernels, as the tables name them
+#: 16-bit kernels, and 8-bit caches and attention, as the tables name them
 DTYPES: Final = ("bfloat16", "float16")
-#: what an all-reduce within a recorded graph is called
-RECORDED: Final = "vllm_graph"
+EIGHT: Final = ("fp8",)
+#: what all-reduces that are launched one by one end with; those within a recorded graph are taken
+EAGER: Final = "_eager"
+#: share of an accelerator's peak bandwidth that the best kernels reach
+REACHED: Final = 0.9
+#: values that a layer reads and writes beside its kernels for each token: both norms with their residuals, as multiples of
+#: the width between layers; the rotation of queries and keys and their way to the cache, as multiples of these; and the
+#: gate of the feed-forward layer, as multiples of its width
+NORMS, ROTATION, GATE = 8, 2, 3
 
 
-def _counts(*names: str, minimum: int = 0) -> tuple[Field, ...]:
-    return tuple(Field(name=name, kind="int", minimum=minimum) for name in names)
+@dataclass(frozen=True)
+class Precision:
+    """Which kernels a model uses.
 
+    Parameters
+    ----------
+    weights : of the layers: `16 bits` (default), `fp8` with a scale a tensor, `fp8_block` with one a block.
+    static : scales of activations are stored with the model, so they need not be found (default: they are found).
+    cache_bits : of a value in the cache, 16 (default) or 8.
+    """
 
-def _texts(*names: str) -> tuple[Field, ...]:
-    return tuple(Field(name=name, kind="text") for name in names)
+    weights: str = "16 bits"
+    static: bool = False
+    cache_bits: int = 16
 
+    @classmethod
+    def of(cls, model: Architecture, cache_bits: int | None = None) -> Precision:
+        """That of a model.
 
-_LATENCY: Final = Field(name="latency", unit="ms", minimum=1e-9)
-_DEVICE: Final = _texts("device")
-_WINDOW: Final = Field(name="window_size", kind="int", required=False)
-_ATTENTION: Final = (
-    *_counts("batch_size", "isl", "num_heads", minimum=1),
-    *_counts("num_key_value_heads", "head_dim", "step"),
-    *_texts("op_name", "attn_dtype", "kv_cache_dtype", "device"),
-    _WINDOW,
-    _LATENCY,
-)
-#: the layouts, by the columns that make them known
-_LAYOUTS: Final[Mapping[str, tuple[Field, ...]]] = {
-    "products of matrices": (*_counts("m", "n", "k", minimum=1), *_texts("gemm_dtype"), *_DEVICE, _LATENCY),
-    "attention": _ATTENTION,
-    "experts": (
-        *_counts(
-            "num_tokens",
-            "hidden_size",
-            "inter_size",
-            "topk",
-            "num_experts",
-            "moe_tp_size",
-            "moe_ep_size",
-            minimum=1,
-        ),
-        *_texts("moe_dtype", "distribution"),
-        *_DEVICE,
-        _LATENCY,
-    ),
-    "all-reduce": (
-        *_counts("num_gpus", "message_size", minimum=1),
-        *_texts("allreduce_dtype", "backend"),
-        *_DEVICE,
-        _LATENCY,
-    ),
-}
-KNOWN: Final = (
-    "known: products of matrices (gemm_dtype, m, n, k, latency), attention (op_name, batch_size, isl, step, num_heads, "
-    "num_key_value_heads, head_dim, latency), experts (num_tokens, hidden_size, inter_size, topk, num_experts, moe_tp_size, "
-    "distribution, latency) and all-reduce (num_gpus, message_size, backend, latency), with device"
-)
+        Parameters
+        ----------
+        model : its shape.
+        cache_bits : of a value in the cache (default: as of the weights that are not quantised).
+        """
+        eight = "fp8_block" if model.block_scales else "fp8"
+        return cls(
+            eight if model.quantised_bits == 8 else "16 bits", model.static_scales, cache_bits or model.bits
+        )
 
 
 @dataclass(frozen=True)
@@ -102,7 +98,7 @@ class Curve:
 
 @dataclass(frozen=True)
 class Kernels:
-    """Tables of one accelerator.
+    """Tables of one accelerator, for one precision.
 
     Parameters
     ----------
@@ -111,6 +107,10 @@ class Kernels:
     attention : the same of attention; `decode` is 1 for that of decodes, 0 for that of prompts.
     experts : the same of all experts of a layer: num_tokens and their shape.
     exchanges : the same of all-reduces: num_gpus, message_size, latency.
+    wide : the same of products of 16-bit values (default: as `products`).
+    scales : the same of what `products` contain beside products: finding and applying scales (default: nothing).
+    precision : what was chosen (default: 16 bits).
+    program, version : what the kernels are of, as the tables name it (default: unknown).
     """
 
     device: str
@@ -118,6 +118,42 @@ class Kernels:
     attention: Columns = field(repr=False)
     experts: Columns = field(repr=False)
     exchanges: Columns = field(repr=False)
+    wide: Columns | None = field(default=None, repr=False)
+    scales: tuple[Columns, ...] = field(default=(), repr=False)
+    precision: Precision = Precision()
+    program: str = ""
+    version: str = ""
+
+    @classmethod
+    def of(cls, tables: KernelTables, precision: Precision) -> Kernels:
+        """Those of a precision. Raises TraceError where there are none."""
+        chosen = {kind: _chosen(kind, columns, precision, tables) for kind, columns in tables.kinds.items()}
+        empty = {
+            kind: {one.name: np.empty(0) for one in fields if one.kind != "text"}
+            for kind, fields in LAYOUTS.items()
+        }
+        wide, products = None, chosen[PRODUCTS]
+        if precision.weights != "16 bits":
+            wide = _chosen(PRODUCTS, tables.kinds[PRODUCTS], Precision(), tables)
+        scales: tuple[Columns, ...] = ()
+        if precision.static and precision.weights == "fp8" and SCALES in chosen:
+            own = chosen[SCALES]
+            scales = tuple(
+                {key: values[own["finds"] == finds] for key, values in own.items()}
+                for finds in np.unique(own["finds"])
+            )
+        return cls(
+            tables.device,
+            products,
+            chosen.get(ATTENTION, empty[ATTENTION]),
+            chosen.get(EXPERTS, empty[EXPERTS]),
+            chosen.get(EXCHANGES, empty[EXCHANGES]),
+            wide,
+            scales,
+            precision,
+            tables.program,
+            tables.version,
+        )
 
     @property
     def most(self) -> tuple[int, int]:
@@ -134,17 +170,32 @@ class Kernels:
         m : tokens.
         n, k : columns that come out and go in. Beyond the largest that were measured times grow in proportion.
         """
+        own = self._product_ms(self.products, m, n, k)
+        if self.wide is None:
+            return own
+        for scale in self.scales:
+            each = np.zeros(len(m))
+            for near, share in _around(np.unique(scale["k"]), k):
+                rows = scale["k"] == near
+                each += share * np.log(_curve(scale["m"][rows], scale["latency"][rows]).at(m))
+            own = np.maximum(own - np.exp(each), 0.0)
+        return np.minimum(own, self.wide_ms(m, n, k))
+
+    def wide_ms(self, m: Floats, n: int, k: int) -> Floats:
+        """The same of 16-bit values."""
+        return self._product_ms(self.products if self.wide is None else self.wide, m, n, k)
+
+    def _product_ms(self, own: Columns, m: Floats, n: int, k: int) -> Floats:
         # One corner after the other of the measured (n, k) around these.
         total = np.zeros(len(m))
-        for near_n, share_n in _around(np.unique(self.products["n"]), n):
-            for near_k, share_k in _around(np.unique(self.products["k"]), k):
-                rows = (self.products["n"] == near_n) & (self.products["k"] == near_k)
+        for near_n, share_n in _around(np.unique(own["n"]), n):
+            for near_k, share_k in _around(np.unique(own["k"]), k):
+                rows = (own["n"] == near_n) & (own["k"] == near_k)
                 if not rows.any():
                     what = f"no product with {near_n:g} columns out and {near_k:g} in was measured"
                     raise TraceError.at(self.device, what)
-                curve = _curve(self.products["m"][rows], self.products["latency"][rows])
-                total += share_n * share_k * np.log(curve.at(m))
-        largest = max(n / self.products["n"].max(), 1.0) * max(k / self.products["k"].max(), 1.0)
+                total += share_n * share_k * np.log(_padded(own["m"][rows], own["latency"][rows]).at(m))
+        largest = max(n / own["n"].max(), 1.0) * max(k / own["k"].max(), 1.0)
         return np.asarray(np.exp(total) * largest)
 
     def decode_ms(
@@ -257,7 +308,7 @@ class Kernels:
             raise TraceError.at(
                 self.device, f"no all-reduce among {accelerators} accelerators; known: {known}"
             )
-        return _curve(self.exchanges["message_size"][rows], self.exchanges["latency"][rows]).at(values)
+        return _padded(self.exchanges["message_size"][rows], self.exchanges["latency"][rows]).at(values)
 
 
 #: tokens from which on a prompt is long, so that attention takes longer than to start it
@@ -273,20 +324,23 @@ class ModelKernels:
     kernels : tables.
     model : its shape.
     accelerators : how many share it.
+    card : the accelerator, whose memory nothing is faster than.
     """
 
     kernels: Kernels = field(repr=False)
     model: Architecture
     accelerators: int
+    card: Accelerator
 
     def __post_init__(self) -> None:
-        """Raises TraceError for a model with experts in some layers only, latent attention or quantised weights."""
-        routed = self.model.routed_layers
+        """Raises TraceError for a model with experts in some layers only, latent attention or weights of other bits."""
+        routed, bits = self.model.routed_layers, self.model.quantised_bits
         beside = self.model.dense_weights > routed * self.model.hidden * self.model.experts
         unlike = {
             "experts beside dense layers": routed > 0 and (routed < self.model.layers or beside),
             "latent attention": self.model.latent > 0,
-            "quantised weights": self.model.quantised_bits != 16,
+            f"{bits}-bit weights": bits not in (8, 16),
+            "8-bit experts": routed > 0 and bits != 16,
         }
         for what, found in unlike.items():
             if found:
@@ -294,111 +348,119 @@ class ModelKernels:
                     self.kernels.device, f"a model with {what} is not built from tables of kernels"
                 )
 
+    @property
+    def heads(self) -> int:
+        """Heads of queries of one accelerator."""
+        return max(1, self.model.heads // self.accelerators)
+
+    @property
+    def kv_heads(self) -> int:
+        """Heads of keys and values of one accelerator."""
+        return max(1, self.model.kv_heads // self.accelerators)
+
+    @property
+    def inner(self) -> int:
+        """Values between the two halves of the feed-forward layer, of one accelerator."""
+        return self.model.widest // self.accelerators
+
     def linear_ms(self, tokens: Floats) -> Floats:
-        """All layers' products of matrices and exchanges for so many tokens, float64[len(tokens)]."""
-        model, split = self.model, self.accelerators
-        kv_heads = max(1, model.kv_heads // split)
-        inner, queries = model.widest // split, model.heads // split * model.head_dim
-        shapes = [(queries + 2 * kv_heads * model.head_dim, model.hidden), (model.hidden, queries)]
+        """All layers' products of matrices and exchanges for so many tokens, and what reads and writes values beside them,
+        float64[len(tokens)]."""
+        model, queries = self.model, self.heads * self.model.head_dim
+        qkv = queries + 2 * self.kv_heads * model.head_dim
+        shapes = [(qkv, model.hidden), (model.hidden, queries)]
         if not model.experts:
-            shapes += [(2 * inner, model.hidden), (model.hidden, inner)]
-        layer_ms = np.sum([self.kernels.product_ms(tokens, n, k) for n, k in shapes], axis=0)
+            shapes += [(2 * self.inner, model.hidden), (model.hidden, self.inner)]
+        layer_ms = np.sum([self._product_ms(tokens, n, k) for n, k in shapes], axis=0)
         if model.experts:
-            layer_ms = layer_ms + self.kernels.experts_ms(tokens, model, split)
-        if split > 1:
-            layer_ms = layer_ms + 2 * self.kernels.exchange_ms(tokens * model.hidden, split)
-        return np.asarray(model.layers * layer_ms)
+            layer_ms = layer_ms + self.kernels.experts_ms(tokens, model, self.accelerators)
+        if self.accelerators > 1:
+            layer_ms = layer_ms + 2 * self.kernels.exchange_ms(tokens * model.hidden, self.accelerators)
+        beside = NORMS * model.hidden + ROTATION * qkv + GATE * self.inner * (not model.experts)
+        return np.asarray(model.layers * (layer_ms + self._memory_ms(tokens * beside * model.bits / 8)))
+
+    def _product_ms(self, tokens: Floats, n: int, k: int) -> Floats:
+        """A product of a layer, which takes at least as long as its weights are read."""
+        weights_bytes = np.full(len(tokens), n * k * self.model.quantised_bits / 8)
+        return np.maximum(self.kernels.product_ms(tokens, n, k), self._memory_ms(weights_bytes))
+
+    def _memory_ms(self, size_bytes: Floats) -> Floats:
+        """What the best kernels take to read so much."""
+        return size_bytes / (REACHED * self.card.bandwidth_bytes_per_s / 1e3)
 
     def last_ms(self, requests: Floats) -> Floats:
-        """The last layer, which makes a token of each request, float64[len(requests)]."""
-        return self.kernels.product_ms(
-            requests, self.model.vocabulary // self.accelerators, self.model.hidden
-        )
+        """The last layer, which makes a token of each request, float64[len(requests)]. It is not quantised."""
+        return self.kernels.wide_ms(requests, self.model.vocabulary // self.accelerators, self.model.hidden)
 
     def decode_ms(self, requests: Floats, context: Floats) -> Floats:
         """An iteration in which requests decode that have so many tokens cached each, float64[len(requests)]."""
-        heads, kv_heads = (
-            max(1, one // self.accelerators) for one in (self.model.heads, self.model.kv_heads)
-        )
-        attention_ms = self.kernels.decode_ms(requests, context, heads, kv_heads, self.model.head_dim)
-        return self.linear_ms(requests) + self.last_ms(requests) + self.model.layers * attention_ms
+        model, cache_bits = self.model, self.kernels.precision.cache_bits
+        attention_ms = self.kernels.decode_ms(requests, context, self.heads, self.kv_heads, model.head_dim)
+        read_bytes = requests * context * 2 * self.kv_heads * model.head_dim * cache_bits / 8
+        attention_ms = np.maximum(attention_ms, self._memory_ms(read_bytes))
+        return self.linear_ms(requests) + self.last_ms(requests) + model.layers * attention_ms
 
     def pair_ms(self) -> float:
         """All layers for a pair of tokens that attend to each other in a prompt."""
-        heads, kv_heads = (
-            max(1, one // self.accelerators) for one in (self.model.heads, self.model.kv_heads)
-        )
-        return self.model.layers * self.kernels.pair_ms(heads, kv_heads, self.model.head_dim)
+        return self.model.layers * self.kernels.pair_ms(self.heads, self.kv_heads, self.model.head_dim)
 
 
-def read_kernels(files: Sequence[Path]) -> Kernels:
-    """The tables in some files, of 16-bit kernels; of several rows for one size the last one counts.
+def read_kernels(files: Sequence[Path], precision: Precision = Precision()) -> Kernels:
+    """The tables in some files, the newest of several versions; of several rows for one size the last one counts.
 
     Parameters
     ----------
-    files : each with one kind of kernel, as CSV, also compressed.
+    files : as those of `read_tables`.
+    precision : of the kernels (default: 16 bits).
 
-    Raises TraceError for what is not known, for several devices, and for kinds that are missing.
+    Raises TraceError as `read_tables` does, and where nothing of this precision was measured.
     """
-    parts: dict[str, list[Columns]] = {}
-    devices: dict[str, str] = {}
-    for file in files:
-        kind, columns = _read(file)
-        devices |= dict.fromkeys(columns["device"].tolist(), str(file))
-        parts.setdefault(kind, []).append(columns)
-    if len(devices) > 1:
-        shown = "; ".join(f"{file}: {device}" for device, file in devices.items())
-        raise TraceError.at(", ".join(map(str, files)), f"are tables of several devices: {shown}")
-    missing = [kind for kind in ("products of matrices", "attention") if kind not in parts]
-    if missing:
-        raise TraceError.at(", ".join(map(str, files)), f"have no {' and no '.join(missing)}; {KNOWN}")
-    products, attention, experts, exchanges = (
-        _joined(parts.get(kind, []), fields) for kind, fields in _LAYOUTS.items()
-    )
-    return Kernels(next(iter(devices)), products, attention, experts, exchanges)
+    return Kernels.of(read_tables(files)[-1], precision)
 
 
-def _read(file: Path) -> tuple[str, Columns]:
-    """The kind of a file's kernels, and its columns of 16-bit kernels."""
-    head = Source(file, repairs=RepairLog()).head(1)
-    names = {name.strip().strip('"') for name in (head[0] if head else "").split(",")}
-    for kind, fields in _LAYOUTS.items():
-        if {one.header for one in fields if one.required} <= names:
-            own = [one for one in fields if one.required or one.header in names]
-            columns = gathered(read_rows(Source(file, repairs=RepairLog()), own)).columns
-            return kind, _chosen(str(file), kind, columns)
-    shown = ", ".join(sorted(names)[:8])
-    raise TraceError.at(str(file), f"is no table of kernels that is known: its columns are {shown}; {KNOWN}")
-
-
-def _chosen(name: str, kind: str, columns: Columns) -> Columns:
-    """The rows of 16-bit kernels over whole contexts, as numbers."""
-    dtypes = {
-        "products of matrices": ("gemm_dtype",),
-        "attention": ("attn_dtype", "kv_cache_dtype"),
-        "experts": ("moe_dtype",),
-    }
+def _chosen(kind: str, columns: Columns, precision: Precision, tables: KernelTables) -> Columns:
+    """The rows of a precision over whole contexts, as numbers."""
     rows = np.ones(len(columns["latency"]), dtype=np.bool_)
-    for dtype in dtypes.get(kind, ("allreduce_dtype",)):
-        rows &= _named(columns[dtype], DTYPES)
-    if kind == "experts":
-        # Tokens choose experts unevenly, where that was measured.
-        even = _named(columns["distribution"], ("balanced",))
-        rows &= ~even if (rows & ~even).any() else even
-    if kind == "all-reduce":
-        rows &= _named(columns["backend"], (RECORDED,))
+    weights, cache = f"{precision.weights}", f"a cache of {precision.cache_bits} bits"
+    sixteen, missing = precision.weights == "16 bits", ""
+    match kind:
+        case "products of matrices":
+            rows &= _named(columns["gemm_dtype"], DTYPES if sixteen else (precision.weights,))
+            missing = weights
+        case "attention":
+            cached = EIGHT if precision.cache_bits == 8 else DTYPES
+            rows &= _named(columns["kv_cache_dtype"], cached)
+            # Over an 8-bit cache prompts attend in 8 bits, where that was measured.
+            prompts = ~_named(columns["op_name"], ("generation_attention",))
+            attends = _named(columns["attn_dtype"], cached) & prompts & rows
+            rows &= (attends | ~prompts) if attends.any() else _named(columns["attn_dtype"], DTYPES)
+            missing = cache
+        case "experts":
+            rows &= _named(columns["moe_dtype"], DTYPES)
+            # Tokens choose experts unevenly, where that was measured.
+            even = _named(columns["distribution"], ("balanced",))
+            rows &= ~even if (rows & ~even).any() else even
+        case "all-reduce":
+            rows &= _named(columns["allreduce_dtype"], DTYPES)
+            rows &= np.array([not text.endswith(EAGER) for text in columns["backend"].tolist()])
+        case _:
+            rows &= _named(columns["quant_dtype"], EIGHT)
     if "window_size" in columns:
         rows &= columns["window_size"] == 0
-    if not rows.any():
-        raise TraceError.at(name, f"has no {kind} of 16 bits that count; {KNOWN}")
+    if not rows.any() and missing:
+        raise TraceError.at(
+            f"{tables.title} on {tables.device}", f"has no {kind} of {missing} that count; {KNOWN}"
+        )
     made: dict[str, NDArray[Any]] = {
         key: values[rows].astype(np.float64)
         for key, values in columns.items()
-        if values.dtype.kind in "if" and key != "window_size"
+        if values.dtype.kind in "iuf" and key != "window_size"
     }
-    if kind == "attention":
+    if kind == ATTENTION:
         made["decode"] = _named(columns["op_name"][rows], ("generation_attention",)).astype(np.float64)
-    return made | {"device": columns["device"][rows]}
+    if kind == SCALES:
+        made["finds"] = _named(columns["op_name"][rows], ("compute_scale",)).astype(np.float64)
+    return made
 
 
 def _named(texts: NDArray[Any], names: Sequence[str]) -> NDArray[np.bool_]:
@@ -406,18 +468,17 @@ def _named(texts: NDArray[Any], names: Sequence[str]) -> NDArray[np.bool_]:
     return np.array([text in names for text in texts.tolist()], dtype=np.bool_)
 
 
-def _joined(parts: Sequence[Columns], fields: Sequence[Field]) -> Columns:
-    """The rows of several files; none of any field where there is no file."""
-    if not parts:
-        return {one.name: np.empty(0) for one in fields if one.kind != "text"}
-    return {key: np.concatenate([part[key] for part in parts]) for key in parts[0] if key != "device"}
-
-
 def _curve(size: Floats, took_ms: Floats) -> Curve:
     """Times by size, one for each."""
     known = dict(zip(size.tolist(), took_ms.tolist()))
     ordered = sorted(known)
     return Curve(np.array(ordered), np.array([known[one] for one in ordered]))
+
+
+def _padded(size: Floats, took_ms: Floats) -> Curve:
+    """The same, none longer than that of a larger size, which it can be padded to."""
+    own = _curve(size, took_ms)
+    return Curve(own.size, np.minimum.accumulate(own.took_ms[::-1])[::-1])
 
 
 def _around(known: NDArray[Any], value: float) -> list[tuple[float, float]]:

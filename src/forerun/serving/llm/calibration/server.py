@@ -46,6 +46,7 @@ class Server(Spec, frozen=True, kw_only=True):
     scheduler: which requests an iteration works on, as in a scenario (default chunked-prefill).
     replicas: how many there were, requests in turn (default 1).
     speculation: how decodes were drafted, as in a scenario (left out: they were not).
+    software: program and version, such as vllm-0.12.0: which tables of kernels count (left out: it is not known).
     """
 
     max_seqs: Seats
@@ -59,6 +60,7 @@ class Server(Spec, frozen=True, kw_only=True):
     )
     replicas: Annotated[int, msgspec.Meta(ge=1, le=10_000)] = 1
     speculation: SpeculationSpec | None = None
+    software: Annotated[str, msgspec.Meta(pattern="^[A-Za-z]+-[0-9]")] | None = None
 
     def problems(self) -> list[tuple[str, str]]:
         """The cache is said one way."""

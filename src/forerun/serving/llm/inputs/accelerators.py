@@ -42,6 +42,7 @@ ACCELERATORS: Final[Mapping[str, Accelerator]] = MappingProxyType(
         "H100-80GB": _card(81_559, 3.35, 989.4, "NVIDIA H100 data sheet (SXM5)"),
         "H100-PCIe-80GB": _card(81_559, 2.0, 756.0, "NVIDIA H100 data sheet (PCIe)"),
         "H200-141GB": _card(143_771, 4.8, 989.4, "NVIDIA H200 data sheet (SXM)"),
+        "B200-180GB": _card(183_359, 8.0, 2250.0, "NVIDIA B200 data sheet (HGX)"),
         "A100-80GB": _card(81_920, 2.039, 312.0, "NVIDIA A100 data sheet (SXM4, 80 GB)"),
         "A100-40GB": _card(40_960, 1.555, 312.0, "NVIDIA A100 data sheet (SXM4, 40 GB)"),
         "L40S-48GB": _card(46_068, 0.864, 362.05, "NVIDIA L40S data sheet"),

@@ -52,6 +52,8 @@ class Architecture:
     embedding_weights : of embeddings and of the last layer.
     bits : of a value of the weights that are not quantised, and of the cache.
     quantised_bits : of a weight of the layers.
+    block_scales : weights of 8 bits have a scale a block (default: one a tensor or channel).
+    static_scales : scales of activations are stored with the weights (default: they are found as the model runs).
     notes : what is not counted exactly.
     """
 
@@ -74,6 +76,8 @@ class Architecture:
     embedding_weights: int
     bits: int
     quantised_bits: int
+    block_scales: bool = False
+    static_scales: bool = False
     notes: tuple[str, ...] = ()
 
     @property
@@ -193,6 +197,9 @@ class _Configuration:
             embedding_weights=vocabulary * hidden * (1 if tied else 2),
             bits=bits,
             quantised_bits=self._quantised_bits(bits),
+            block_scales=self._method.get("weight_block_size") is not None,
+            static_scales=self._method.get("activation_scheme") == "static"
+            or self._method.get("quant_method") == "modelopt",
             notes=self._notes(),
         )
 
@@ -273,15 +280,23 @@ class _Configuration:
             raise self._wrong("torch_dtype", f"{found!r} is not known; {known_names(str(found), BITS)}")
         return BITS[str(found)]
 
+    @property
+    def _method(self) -> dict[str, Any]:
+        """How weights are quantised, as the file says it; empty if they are not."""
+        found = self._whole.get("quantization_config", self._text.get("quantization_config"))
+        return found if isinstance(found, dict) else {}
+
     def _quantised_bits(self, bits: int) -> int:
         """Bits of a weight of the layers."""
-        method = self._whole.get("quantization_config", self._text.get("quantization_config"))
-        if not isinstance(method, dict):
+        method = self._method
+        if not method:
             return bits
         name = method.get("quant_method")
         match name:
             case "fp8":
                 return 8
+            case "modelopt":
+                found = {"FP8": 8, "NVFP4": 4}.get(str(method.get("quant_algo")))
             case "awq" | "gptq":
                 found = method.get("bits", method.get("w_bit"))
             case "compressed-tensors":
@@ -290,7 +305,7 @@ class _Configuration:
                 weights = first.get("weights") if isinstance(first, dict) else None
                 found = weights.get("num_bits") if isinstance(weights, dict) else None
             case _:
-                known = "fp8, awq, gptq, compressed-tensors"
+                known = "fp8, modelopt, awq, gptq, compressed-tensors"
                 what = f"quantisation {name!r} is not known ({known}); give weights_bytes"
                 raise self._wrong("quantization_config", what)
         if not isinstance(found, int) or not 1 <= found <= 16:
