@@ -130,8 +130,8 @@ def iteration_ms(values: Floats, of: Occupied) -> float:
     before = counts * of.processed * max(0.0, of.context - of.processed / 2)
     prompts_ms = prefill * shown + pair * (before + of.drafted * of.context)
     decodes_ms = decode * of.decodes + kv * of.decodes * of.context
-    host_ms = cost.host_ms + cost.host_ms_per_seq * of.decodes
-    launch_ms = np.where(counts > 0, cost.launch_ms, 0.0)
+    host_ms = cost.least[0] + cost.least[1] * of.decodes
+    launch_ms = np.where(counts > 0, cost.least[2], 0.0)
     if of.alone:
         apart_ms = np.where(counts > 0, np.maximum(a + prompts_ms, launch_ms), 0.0)
         return max(a + decodes_ms, host_ms) + float(chances @ apart_ms)

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 import msgspec
 import numpy as np
@@ -95,41 +95,10 @@ OVERHEAD: Final = Overhead(
 )
 #: families of experiments that it was fitted to
 EXPERIMENTS: Final = 14
-
-
-class Families(NamedTuple):
-    """What the families whose errors are known have in common.
-
-    Parameters
-    ----------
-    parameters : of the smallest model and of the largest.
-    tensor_parallel : accelerators that share a model, at most.
-    programs : as tables of kernels name them.
-    """
-
-    parameters: tuple[float, float]
-    tensor_parallel: int
-    programs: tuple[str, ...]
-
-    def beyond(self, model: Architecture, split: int, tables: Sequence[KernelTables]) -> str:
-        """In what a server is beyond them all, in words; empty if it is not. A model may be half as large or twice."""
-        low, high = self.parameters[0] / 2, self.parameters[1] * 2
-        if not low <= model.parameters <= high:
-            billions = f"{self.parameters[0] / 1e9:.2g} to {self.parameters[1] / 1e9:.2g}"
-            return (
-                f"a model of {model.parameters / 1e9:.3g} billion parameters, where {billions} were measured"
-            )
-        if split > self.tensor_parallel:
-            return (
-                f"{split} accelerators that share a model, where up to {self.tensor_parallel} were measured"
-            )
-        others = {one.program for one in tables} - {*self.programs, ""}
-        if others:
-            return f"the program {min(others)}, where {', '.join(self.programs)} were measured"
-        return ""
-
-
-FAMILIES: Final = Families((6.7e9, 70.6e9), 8, ("sglang", "trtllm", "vllm"))
+#: in these families: parameters of the smallest model and of the largest, accelerators that share one at most, and programs
+PARAMETERS: Final = (6.7e9, 70.6e9)
+SHARED_BY: Final = 8
+PROGRAMS: Final = ("sglang", "trtllm", "vllm")
 #: what 90 % of figures should not exceed in a family that it was not fitted to, as a share, where they grow as iterations do
 UNSEEN: Final[Mapping[str, float]] = {
     "ttft_mean_ms": 0.3,
@@ -218,11 +187,10 @@ def bottom_up(
     if memory.gpu.split("-")[0] not in read[0].device:
         what = f"are of {read[0].device!r}; the server has {memory.gpu}"
         raise TraceError.at(", ".join(map(str, tables)), what)
-    beyond = FAMILIES.beyond(shape, memory.tensor_parallel, read)
+    beyond = _beyond(shape, memory.tensor_parallel, read)
     if beyond:
-        raise ScenarioError.at(
-            "server", f"{beyond}: no family of measurements says how far off costs from kernels are"
-        )
+        what = "no family of measurements says how far off costs from kernels are"
+        raise ScenarioError.at("server", f"{beyond} were measured: {what}")
     used, notes, spread = _version(server, memory, shape, read)
     kernels = used.kernels
     values = with_overhead(kernel_times(used, server.max_seqs), OVERHEAD, shape.layers, kernels.program)
@@ -255,6 +223,17 @@ def bottom_up(
             "say; the intervals are those of dense models"
         )
     return Calibration(section_of(values, record), None, None, tuple(rows), tuple(notes))
+
+
+def _beyond(model: Architecture, split: int, tables: Sequence[KernelTables]) -> str:
+    """In what a server is beyond all families, in words; empty if it is not. A model may be half as large or twice."""
+    low, high = PARAMETERS
+    others = {one.program for one in tables} - {*PROGRAMS, ""}
+    if not low / 2 <= model.parameters <= high * 2:
+        return f"a model of {model.parameters / 1e9:.3g} billion parameters, where {low / 1e9:.2g} to {high / 1e9:.2g}"
+    if split > SHARED_BY:
+        return f"{split} accelerators that share a model, where up to {SHARED_BY}"
+    return f"the program {min(others)}, where {', '.join(PROGRAMS)}" if others else ""
 
 
 def _version(

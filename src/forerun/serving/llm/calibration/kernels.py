@@ -108,9 +108,10 @@ class Kernels:
     experts : the same of all experts of a layer: num_tokens and their shape.
     exchanges : the same of all-reduces: num_gpus, message_size, latency.
     wide : the same of products of 16-bit values (default: as `products`).
-    scales : the same of what `products` contain beside products: finding and applying scales (default: nothing).
+    scales : the same of what `products` contain beside products: `finds` is 1 for that which finds scales, 0 for that which
+        applies them (default: nothing).
     precision : what was chosen (default: 16 bits).
-    program, version : what the kernels are of, as the tables name it (default: unknown).
+    program : what the kernels are of, as the tables name it (default: unknown).
     """
 
     device: str
@@ -119,10 +120,9 @@ class Kernels:
     experts: Columns = field(repr=False)
     exchanges: Columns = field(repr=False)
     wide: Columns | None = field(default=None, repr=False)
-    scales: tuple[Columns, ...] = field(default=(), repr=False)
+    scales: Columns | None = field(default=None, repr=False)
     precision: Precision = Precision()
     program: str = ""
-    version: str = ""
 
     @classmethod
     def of(cls, tables: KernelTables, precision: Precision) -> Kernels:
@@ -135,13 +135,7 @@ class Kernels:
         wide, products = None, chosen[PRODUCTS]
         if precision.weights != "16 bits":
             wide = _chosen(PRODUCTS, tables.kinds[PRODUCTS], Precision(), tables)
-        scales: tuple[Columns, ...] = ()
-        if precision.static and precision.weights == "fp8" and SCALES in chosen:
-            own = chosen[SCALES]
-            scales = tuple(
-                {key: values[own["finds"] == finds] for key, values in own.items()}
-                for finds in np.unique(own["finds"])
-            )
+        stored = precision.static and precision.weights == "fp8"
         return cls(
             tables.device,
             products,
@@ -149,10 +143,9 @@ class Kernels:
             chosen.get(EXPERTS, empty[EXPERTS]),
             chosen.get(EXCHANGES, empty[EXCHANGES]),
             wide,
-            scales,
+            chosen.get(SCALES) if stored else None,
             precision,
             tables.program,
-            tables.version,
         )
 
     @property
@@ -173,11 +166,12 @@ class Kernels:
         own = self._product_ms(self.products, m, n, k)
         if self.wide is None:
             return own
-        for scale in self.scales:
+        for finds in () if self.scales is None else (0, 1):
             each = np.zeros(len(m))
-            for near, share in _around(np.unique(scale["k"]), k):
-                rows = scale["k"] == near
-                each += share * np.log(_curve(scale["m"][rows], scale["latency"][rows]).at(m))
+            of = {key: values[self.scales["finds"] == finds] for key, values in self.scales.items()}
+            for near, share in _around(np.unique(of["k"]), k):
+                rows = of["k"] == near
+                each += share * np.log(_curve(of["m"][rows], of["latency"][rows]).at(m))
             own = np.maximum(own - np.exp(each), 0.0)
         return np.minimum(own, self.wide_ms(m, n, k))
 

@@ -56,9 +56,10 @@ def possible(values: Floats) -> Floats:
 
 def cost_of(values: Floats) -> Cost:
     """The cost with these coefficients, in the order of `COEFFICIENTS`, and of `LEAST` if these follow."""
-    a, prefill, decode, kv, attention, request, hidden, *least = values.tolist()
+    a, prefill, decode, kv, attention, request, hidden, *rest = values.tolist()
+    host, each, launch = rest or (0.0, 0.0, 0.0)
     terms = (a, prefill, decode, kv, attention)
-    return Cost(terms, request_ms=request, hidden_prefill=hidden, **dict(zip(LEAST, least)))
+    return Cost(terms, request_ms=request, hidden_prefill=hidden, least=(host, each, launch))
 
 
 def replay(model: LanguageModel, replicas: int, load: Load, cost: Cost, *, keep: bool = False) -> Replay:

@@ -15,7 +15,7 @@ from forerun.serving.llm.engine.kernels import requests as kernel
 from forerun.serving.llm.engine.kernels.closed import run_held_back
 from forerun.serving.llm.engine.kernels.gaps import CELLS
 from forerun.serving.llm.engine.record import iterations_of, records_of
-from forerun.serving.llm.inputs.model import Cost, LanguageModel
+from forerun.serving.llm.inputs.model import LanguageModel
 from forerun.serving.llm.policy.scheduling import Prompts, Tokens
 from forerun.serving.llm.scenario.language_model import Routing
 from forerun.serving.policy.tuning import ModelView
@@ -102,7 +102,7 @@ class LanguageStage:
             ROUTINGS[llm.routing],
             _rules(llm),
             _drafts(llm),
-            _terms(llm.cost),
+            np.array([*llm.cost.terms, llm.cost.hidden_prefill, *llm.cost.least]),
             np.require(llm.cost.prefill_ms, np.float64, ["C", "W"]),
             np.require(llm.cost.decode_ms, np.float64, ["C", "W"]),
             self._prefixes.segment_blocks,
@@ -350,13 +350,6 @@ def instants_twice(parts: list[Floats]) -> int:
     together = np.sort(np.concatenate(parts), kind="stable")
     again = together[1:] == together[:-1]
     return int(np.count_nonzero(again[1:] > again[:-1])) + int(again[:1].sum())
-
-
-def _terms(cost: Cost) -> Floats:
-    return np.array(
-        [*cost.terms, cost.hidden_prefill, cost.host_ms, cost.host_ms_per_seq, cost.launch_ms],
-        dtype=np.float64,
-    )
 
 
 def _rules(llm: LanguageModel) -> kernel.Rules:

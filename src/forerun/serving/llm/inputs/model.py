@@ -32,9 +32,8 @@ class Cost:
     request_ms : of a request outside of iterations, before it joins the queue: network, tokens, client (default 0).
     hidden_prefill : h, prefill tokens of an iteration that take no time of their own, because it takes at least as long to
         read the weights; b_p h is at most a (default 0).
-    host_ms, host_ms_per_seq : that its host takes for it and for each of its decodes while the accelerator works, so that it
-        takes at least as long (default 0); without effect where tables count.
-    launch_ms : at least, of an iteration with prompts or drafts, whose kernels are launched one by one (default 0).
+    least : (g, g_d, l): an iteration takes at least g + g_d D, which its host takes while the accelerator works, and with
+        prompts or drafts at least l, in which their kernels are launched (default 0); without effect where tables count.
     fit : what is known of its errors, if it was fitted (default None: it was not).
     """
 
@@ -43,9 +42,7 @@ class Cost:
     decode_ms: Floats = field(default_factory=lambda: np.zeros(1), repr=False)
     request_ms: float = 0.0
     hidden_prefill: float = 0.0
-    host_ms: float = 0.0
-    host_ms_per_seq: float = 0.0
-    launch_ms: float = 0.0
+    least: tuple[float, float, float] = (0.0, 0.0, 0.0)
     fit: FitRecord | None = field(default=None, repr=False)
 
     @property
@@ -87,19 +84,13 @@ class Cost:
         a, of_prefill, of_decode, of_kv, of_attention = self.terms
         shown = max(prefill - self.hidden_prefill, 0.0)
         taken_ms = a + of_prefill * shown + of_decode * decodes + of_kv * kv + of_attention * attention
-        host_ms = self.host_ms + self.host_ms_per_seq * decodes
-        return max(taken_ms, host_ms, self.launch_ms if prefill > 0 else 0.0)
+        host_ms, host_ms_per_seq, launch_ms = self.least
+        return max(taken_ms, host_ms + host_ms_per_seq * decodes, launch_ms if prefill > 0 else 0.0)
 
     def longer(self, factor: float) -> Cost:
         """With iterations that take so many times as long; tables stay."""
-        a, prefill, decode, kv, attention = (factor * term for term in self.terms)
-        return replace(
-            self,
-            terms=(a, prefill, decode, kv, attention),
-            host_ms=factor * self.host_ms,
-            host_ms_per_seq=factor * self.host_ms_per_seq,
-            launch_ms=factor * self.launch_ms,
-        )
+        a, prefill, decode, kv, attention, *least = (factor * term for term in (*self.terms, *self.least))
+        return replace(self, terms=(a, prefill, decode, kv, attention), least=(least[0], least[1], least[2]))
 
 
 @dataclass(frozen=True)

@@ -198,15 +198,8 @@ def _cost(
             given.attn_ms_per_token2,
         )
         hidden = given.hidden_prefill_tokens or 0.0
-        return Cost(
-            terms,
-            request_ms=given.request_ms,
-            hidden_prefill=hidden,
-            host_ms=given.host_ms or 0.0,
-            host_ms_per_seq=given.host_ms_per_seq or 0.0,
-            launch_ms=given.launch_ms or 0.0,
-            fit=given.fit,
-        ), []
+        least = (given.host_ms or 0.0, given.host_ms_per_seq or 0.0, given.launch_ms or 0.0)
+        return Cost(terms, request_ms=given.request_ms, hidden_prefill=hidden, least=least, fit=given.fit), []
     medians = files.medians(given.medians)
     key = medians.key(given.model, given.hardware, given.tensor_parallel)
     cost, notes = medians.cost(key, token_budget, max_seqs)
