@@ -166,9 +166,10 @@ class Kernels:
         own = self._product_ms(self.products, m, n, k)
         if self.wide is None:
             return own
-        for finds in () if self.scales is None else (0, 1):
+        scales = self.scales or {"finds": np.empty(0)}
+        for finds in np.unique(scales["finds"]):
             each = np.zeros(len(m))
-            of = {key: values[self.scales["finds"] == finds] for key, values in self.scales.items()}
+            of = {key: values[scales["finds"] == finds] for key, values in scales.items()}
             for near, share in _around(np.unique(of["k"]), k):
                 rows = of["k"] == near
                 each += share * np.log(_curve(of["m"][rows], of["latency"][rows]).at(m))
