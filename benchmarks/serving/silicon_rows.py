@@ -85,7 +85,8 @@ def rows(folder: Path) -> list[Row]:
 
 def row_of(one: Mapping[str, str], folder: Path) -> Row:
     """A measurement from a line of the table."""
-    program, eight = one["backend"], one["precision"] == "fp8"
+    # Without a precision weights are of 16 bits, unless their products are not.
+    program, eight = one["backend"], (one["precision"] or one["gemm_quant_mode"]).startswith("fp8")
     family = f"{one['model_path'].split('/')[-1]} {one['precision'] or 'bf16'} {one['system']} {program}"
     method: dict[str, object] = {} if not eight else {"quant_method": "fp8", "activation_scheme": "static"}
     if one["gemm_quant_mode"] == "fp8_block":
