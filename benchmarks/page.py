@@ -876,8 +876,8 @@ def coverage_page() -> str:
         "Costs from kernels. A family shares model, precision, accelerator, program and client. Each is predicted, and its\n"
         "intervals are made, from the others (`python -m benchmarks --keep serving/families`). In brackets the mean width\n"
         "of the logarithm. Coefficients never saw the family; the form of the law and of the intervals, and the servers'\n"
-        f"defaults, were chosen with these in sight. The interval score at 90 % is {whole['score']:.3f}, that of one interval\n"
-        f"for all {whole['global']:.3f}.\n\n"
+        f"defaults, were chosen with these in sight. The interval score at 90 % is {whole['score']:.3f}, that of one\n"
+        f"interval for all {whole['global']:.3f}.\n\n"
         + table(("family", "figures", *levels), coverage_of_families())
         + "\n## Waits in queues\n\n"
         "`forerun wait-time backtest` on one log, Theta: one group, whose parts are not independent of each other.\n\n"
