@@ -173,8 +173,12 @@ def read_tables(paths: Sequence[Path]) -> list[KernelTables]:
         ]  # fmt: skip
         joined: dict[str, Columns] = {}
         for kind, columns, _ in (*own, *others):
-            before = joined.get(kind)
-            joined[kind] = columns if before is None else _stacked(before, columns)
+            first = joined.get(kind, columns)
+            parts = (columns,) if first is columns else (first, columns)
+            # Columns that one of the files lacks are left out.
+            joined[kind] = {
+                key: np.concatenate([one[key] for one in parts]) for key in first if key in columns
+            }
         notes = tuple(note for _, _, note in (*own, *others) if note)
         made.append(KernelTables(program, version, next(iter(devices)), joined, notes))
     missing = [kind for kind in (PRODUCTS, ATTENTION) if not any(kind in one.kinds for one in made)]
@@ -190,11 +194,6 @@ def _of_folder(folder: Path) -> list[tuple[Path, str, Columns, str]]:
     if not read:
         raise TraceError.at(str(folder), f"has no table of kernels that is known; {KNOWN}")
     return read
-
-
-def _stacked(first: Columns, second: Columns) -> Columns:
-    """The rows of two files; columns that one of them lacks are left out."""
-    return {key: np.concatenate([first[key], second[key]]) for key in first if key in second}
 
 
 def _names(file: Path) -> list[str]:

@@ -128,21 +128,15 @@ class Kernels:
     def of(cls, tables: KernelTables, precision: Precision) -> Kernels:
         """Those of a precision. Raises TraceError where there are none."""
         chosen = {kind: _chosen(kind, columns, precision, tables) for kind, columns in tables.kinds.items()}
-        empty = {
-            kind: {one.name: np.empty(0) for one in fields if one.kind != "text"}
-            for kind, fields in LAYOUTS.items()
-        }
-        wide, products = None, chosen[PRODUCTS]
-        if precision.weights != "16 bits":
-            wide = _chosen(PRODUCTS, tables.kinds[PRODUCTS], Precision(), tables)
-        stored = precision.static and precision.weights == "fp8"
+        none = {one.name: np.empty(0) for fields in LAYOUTS.values() for one in fields if one.kind != "text"}
+        sixteen, stored = precision.weights == "16 bits", precision.static and precision.weights == "fp8"
         return cls(
             tables.device,
-            products,
-            chosen.get(ATTENTION, empty[ATTENTION]),
-            chosen.get(EXPERTS, empty[EXPERTS]),
-            chosen.get(EXCHANGES, empty[EXCHANGES]),
-            wide,
+            chosen[PRODUCTS],
+            chosen.get(ATTENTION, none),
+            chosen.get(EXPERTS, none),
+            chosen.get(EXCHANGES, none),
+            None if sixteen else _chosen(PRODUCTS, tables.kinds[PRODUCTS], Precision(), tables),
             chosen.get(SCALES) if stored else None,
             precision,
             tables.program,
@@ -416,12 +410,12 @@ def read_kernels(files: Sequence[Path], precision: Precision = Precision()) -> K
 def _chosen(kind: str, columns: Columns, precision: Precision, tables: KernelTables) -> Columns:
     """The rows of a precision over whole contexts, as numbers."""
     rows = np.ones(len(columns["latency"]), dtype=np.bool_)
-    weights, cache = f"{precision.weights}", f"a cache of {precision.cache_bits} bits"
-    sixteen, missing = precision.weights == "16 bits", ""
+    missing = ""
     match kind:
         case "products of matrices":
-            rows &= _named(columns["gemm_dtype"], DTYPES if sixteen else (precision.weights,))
-            missing = weights
+            weights = DTYPES if precision.weights == "16 bits" else (precision.weights,)
+            rows &= _named(columns["gemm_dtype"], weights)
+            missing = precision.weights
         case "attention":
             cached = EIGHT if precision.cache_bits == 8 else DTYPES
             rows &= _named(columns["kv_cache_dtype"], cached)
@@ -429,7 +423,7 @@ def _chosen(kind: str, columns: Columns, precision: Precision, tables: KernelTab
             prompts = ~_named(columns["op_name"], ("generation_attention",))
             attends = _named(columns["attn_dtype"], cached) & prompts & rows
             rows &= (attends | ~prompts) if attends.any() else _named(columns["attn_dtype"], DTYPES)
-            missing = cache
+            missing = f"a cache of {precision.cache_bits} bits"
         case "experts":
             rows &= _named(columns["moe_dtype"], DTYPES)
             # Tokens choose experts unevenly, where that was measured.
