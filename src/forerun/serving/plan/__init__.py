@@ -69,7 +69,8 @@ def plan(
     every_batch : choose from all batch sizes, not only measured ones (default: no).
     budget_usd_per_h : what a plan for throughput may cost.
     confidence, traces : the objective must be met on all but floor((1 - confidence) * traces) of that many fresh
-        traces (default: on the scenario's own).
+        traces (default: on the scenario's own); for language models each comes with a draw of all costs, and traces may be
+        left out.
     frontier : also plan at other objectives and rates; for language models, the Pareto front (default: no).
 
     Stages that serve language models are planned by what their sections `plan` list (see `plan.llm`); method, every_batch
@@ -80,7 +81,7 @@ def plan(
     chosen = objective or "cost"
     if _serves_models(scenario):
         _check_language_options(chosen, method, every_batch, budget_usd_per_h)
-        _check_options("cost", method, max_replicas, 0.0, confidence, traces)
+        _check_options("cost", method, max_replicas, 0.0, confidence, traces or int(confidence > 0))
         from forerun.serving.llm.plan import language_plan
 
         return language_plan(
@@ -267,11 +268,13 @@ def _check_language_plan(
     from forerun.serving.llm.plan.language_plan import check_certificate as check_language
     from forerun.serving.scenario.limits import may_miss
 
-    certificate, traces = saved.get("certificate"), options.get("traces", 0)
+    certificate, confidence = saved.get("certificate"), options.get("confidence", 0.0)
     if not isinstance(certificate, Mapping):
         raise CheckFailed.at("plan", "it has no certificate")
+    # With a confidence alone the planner chooses how many traces.
+    traces = options.get("traces", certificate.get("traces") if confidence else 0)
     try:
-        failing = may_miss(options.get("confidence", 0.0), traces) if traces else 0
+        failing = may_miss(confidence, traces) if traces else 0
     except (TypeError, ArithmeticError) as error:
         raise CheckFailed.at("plan", f"malformed options: {error}") from error
     asked = {

@@ -32,13 +32,14 @@ from forerun.serving.llm.calibration.calibrate import (
 from forerun.serving.llm.calibration.experiment import Experiment, Steps
 from forerun.serving.llm.calibration.kernel_tables import KernelTables, nearest, read_tables
 from forerun.serving.llm.calibration.kernels import Kernels, ModelKernels, Precision
+from forerun.serving.llm.calibration.knee import DEVIATIONS
 from forerun.serving.llm.calibration.readers import read_measurements
 from forerun.serving.llm.calibration.replay import TERMS, possible
 from forerun.serving.llm.calibration.server import Server
 from forerun.serving.llm.calibration.steps import fit_steps
 from forerun.serving.llm.inputs.accelerators import ACCELERATORS
 from forerun.serving.llm.inputs.architecture import Architecture
-from forerun.serving.llm.scenario.language_model import FitRecord, ModelMemory
+from forerun.serving.llm.scenario.language_model import FitRecord, ModelMemory, together
 
 #: numbers of requests, and the shortest context, the longest and how many, over which decodes are taken to be linear in
 #: requests and cached tokens
@@ -206,6 +207,7 @@ def bottom_up(
         kv_tokens=cached,
         step_error=errors["tpot_mean_ms"],
         errors=errors,
+        spread=(together(float(f"{errors['tpot_mean_ms'] / DEVIATIONS:.4g}")),),
     )
     rows = [row for trial in trials for row in comparison(trial, values, "held out", record)]
     record = msgspec.structs.replace(record, misses=misses_of(rows, errors) or None)

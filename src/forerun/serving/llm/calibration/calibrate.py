@@ -18,14 +18,14 @@ from forerun.serving.inputs.inputs import ScenarioFiles
 from forerun.serving.inputs.pipeline import Floats
 from forerun.serving.llm.calibration.experiment import Experiment, Steps
 from forerun.serving.llm.calibration.fitting import FARTHEST, PRECISION, Fit, Trial, fit, slower
-from forerun.serving.llm.calibration.knee import STEP, growth, interval, saturating
+from forerun.serving.llm.calibration.knee import DEVIATIONS, STEP, growth, interval, saturating
 from forerun.serving.llm.calibration.physics import Physics, from_hardware, from_measurements
 from forerun.serving.llm.calibration.readers import read_measurements
 from forerun.serving.llm.calibration.replay import COEFFICIENTS, LEAST, cost_of, possible, replay
 from forerun.serving.llm.calibration.server import Server
 from forerun.serving.llm.calibration.steps import StepFit, fit_steps
 from forerun.serving.llm.inputs.accelerators import ACCELERATORS
-from forerun.serving.llm.scenario.language_model import Coefficients, FitRecord
+from forerun.serving.llm.scenario.language_model import Coefficients, FitRecord, Row, together
 from forerun.serving.policies.chunked_prefill import ChunkedPrefill
 
 #: share of unseen figures that an interval should cover
@@ -158,6 +158,7 @@ def calibrate(
     held = [row for trial in later for row in comparison(trial, found.values, "held out", record)]
     errors, basis = interval_errors(left_out, held, compared)
     record = stating(record, errors, compared)
+    record = msgspec.structs.replace(record, spread=spread_of(useful, found, record.step_error))
     say("trying iterations that are composed ahead")
     notes += [
         basis,
@@ -339,6 +340,24 @@ def stating(record: FitRecord, errors: dict[str, float], rows: Sequence[Compared
     )
 
 
+def spread_of(trials: Sequence[Trial], found: Fit, step_error: float) -> tuple[Row, ...]:
+    """How unsure fitted coefficients are: as the data leave them, if these scatter more than they should by that much more,
+    and with what iterations of unseen loads are off by.
+
+    Parameters
+    ----------
+    trials : what they were fitted to.
+    step_error : half the interval of iterations.
+    """
+    figures = sum(len(trial.compared) for trial in trials)
+    rows: Floats = np.linalg.cholesky(found.covariance * max(1.0, found.loss / figures)).T.astype(np.float64)
+    return (*_rows(rows), together(float(f"{step_error / DEVIATIONS:.4g}")))
+
+
+def _rows(values: Floats) -> list[Row]:
+    return [tuple(float(f"{value:.4g}") for value in row) for row in values.tolist()]
+
+
 def section_of(values: Floats, record: FitRecord) -> Coefficients:
     """Coefficients as the section `cost` of a scenario, with the record of what is known of their errors."""
     rounded = np.array([float(f"{value:.6g}") for value in values.tolist()])
@@ -424,6 +443,8 @@ def _of_steps(
     missing = [name for name, clear in steps.supported().items() if not clear]
     missing += COEFFICIENTS[len(steps.values) :]
     said.append(f"the table says nothing of {', '.join(missing)}: they are 0 or unsure")
+    unsure = np.divide(steps.error, steps.values, out=np.zeros(len(steps.values)), where=steps.values > 0)
+    unsure = np.concatenate([unsure, np.zeros(len(COEFFICIENTS) - len(unsure))])
     record = FitRecord(
         experiments=len(tables),
         prefill_tokens=int(max(table.prefill.max() for table in tables)),
@@ -431,5 +452,6 @@ def _of_steps(
         kv_tokens=int(max(table.kv.max() for table in tables)),
         step_error=max(off),
         errors={},
+        spread=tuple(_rows(np.diag(unsure))),
     )
     return Calibration(section_of(values, record), None, steps, tuple(rows), (*notes, *said))

@@ -87,16 +87,21 @@ class Fit:
     ----------
     values : float64[7], in the order of `replay.COEFFICIENTS`.
     start : where the search began.
-    spread : float64[7], standard deviation of the logarithm of each, after the data.
+    covariance : float64[7, 7], of their logarithms, after the data.
     loss : what was minimised.
     replays : how many were needed.
     """
 
     values: Floats
     start: Physics = field(repr=False)
-    spread: Floats
+    covariance: Matrix = field(repr=False)
     loss: float
     replays: int
+
+    @property
+    def spread(self) -> Floats:
+        """float64[7], standard deviation of the logarithm of each."""
+        return np.sqrt(np.diag(self.covariance))
 
     @property
     def said(self) -> Floats:
@@ -201,8 +206,8 @@ def fit(trials: Sequence[Trial], start: Physics, *, near: Floats | None = None, 
         x = np.log(near / start.values)
     problem.weigh(x)
     x, loss, slopes = _descend(problem.residuals, x, problem.least, MOST_STEPS, rough=False)
-    spread = np.sqrt(np.diag(np.linalg.inv(slopes.T @ slopes)))
-    return Fit(problem.values(x), start, spread, loss, problem.replays)
+    covariance: Matrix = np.linalg.inv(slopes.T @ slopes).astype(np.float64)
+    return Fit(problem.values(x), start, covariance, loss, problem.replays)
 
 
 def _descend(

@@ -7,12 +7,15 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Final
 
+from forerun.core.result.stats import normal_quantile
 from forerun.serving.llm.scenario.language_model import FitRecord
 
 #: how much longer and shorter iterations are tried
 STEP: Final = 0.05
 #: a figure that this changes by more, up or down, is near saturation
 KNEE: Final = 0.5
+#: standard deviations in half an interval of a fit, which should cover 90 %
+DEVIATIONS: Final = normal_quantile(0.95)
 
 
 def saturating(value: float, above: float, below: float) -> bool:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from forerun.serving.llm.policy.scheduling import Rules
-from forerun.serving.llm.scenario.language_model import FitRecord, Limit, Routing, SpeculationSpec
+from forerun.serving.llm.scenario.language_model import FitRecord, Limit, Routing, Row, SpeculationSpec
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -35,6 +35,7 @@ class Cost:
     least : (g, g_d, l): an iteration takes at least g + g_d D, which its host takes while the accelerator works, and with
         prompts or drafts at least l, in which their kernels are launched (default 0); without effect where tables count.
     fit : what is known of its errors, if it was fitted (default None: it was not).
+    spread : what a draw adds to the logarithms of the coefficients (see `FitRecord`; default None: it cannot be drawn).
     """
 
     terms: tuple[float, float, float, float, float] = (0.0, 0.0, 0.0, 0.0, 0.0)
@@ -44,6 +45,7 @@ class Cost:
     hidden_prefill: float = 0.0
     least: tuple[float, float, float] = (0.0, 0.0, 0.0)
     fit: FitRecord | None = field(default=None, repr=False)
+    spread: tuple[Row, ...] | None = field(default=None, repr=False)
 
     @property
     def tabled(self) -> bool:

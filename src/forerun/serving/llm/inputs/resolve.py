@@ -199,7 +199,15 @@ def _cost(
         )
         hidden = given.hidden_prefill_tokens or 0.0
         least = (given.host_ms or 0.0, given.host_ms_per_seq or 0.0, given.launch_ms or 0.0)
-        return Cost(terms, request_ms=given.request_ms, hidden_prefill=hidden, least=least, fit=given.fit), []
+        cost = Cost(
+            terms,
+            request_ms=given.request_ms,
+            hidden_prefill=hidden,
+            least=least,
+            fit=given.fit,
+            spread=given.spread,
+        )
+        return cost, []
     medians = files.medians(given.medians)
     key = medians.key(given.model, given.hardware, given.tensor_parallel)
     cost, notes = medians.cost(key, token_budget, max_seqs)

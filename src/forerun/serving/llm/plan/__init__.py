@@ -13,7 +13,6 @@ from typing import Any, Final, NamedTuple
 
 from forerun.core.errors import Infeasible, Problem
 from forerun.core.result.numbers import format_number
-from forerun.core.result.stats import proportion_interval
 from forerun.core.result.tables import Table
 from forerun.core.units import split_name
 from forerun.serving.engine.modes.default import simulated
@@ -23,9 +22,21 @@ from forerun.serving.inputs.prepare import prepare
 from forerun.serving.inputs.routing import visited_stages
 from forerun.serving.llm.calibration.knee import STEP
 from forerun.serving.llm.plan import tables as plan_tables
-from forerun.serving.llm.plan.language_plan import LanguagePlan, certificate_of, traffics_of
+from forerun.serving.llm.plan.confidence import (
+    MORE,
+    MOST_FRESH,
+    MOST_WORLDS,
+    WORLDS,
+    Step,
+    Tried,
+    ladder,
+    settling,
+    tried_in,
+    worlds_of,
+)
+from forerun.serving.llm.plan.language_plan import LanguagePlan, certificate_of
 from forerun.serving.llm.plan.runs import LATENCIES, Figures, Margin, Shown, attempt, shown, whole
-from forerun.serving.llm.plan.search import TOGETHER, Found, Objective, Search, VisitedCell, rank
+from forerun.serving.llm.plan.search import TOGETHER, Found, Objective, Search, VisitedCell, World, rank
 from forerun.serving.llm.plan.space import (
     Cell,
     Choice,
@@ -34,7 +45,6 @@ from forerun.serving.llm.plan.space import (
     output_tokens,
     space_of,
 )
-from forerun.serving.llm.plan.traffic import fresh
 from forerun.serving.llm.scenario.language_model import PLAN_AXES
 from forerun.serving.llm.summary.fitted import COVERED, fit_report
 from forerun.serving.llm.summary.objectives import prefixes
@@ -49,8 +59,6 @@ __all__ = ["LanguagePlan", "language_plan"]
 #: the option that comes nearest, of the dearest cells that are cheaper than the plan
 CHEAPER: Final = "the next cheaper"
 
-#: fresh traces that a chance-constrained plan is tried on
-FRESH: Final = 60
 #: cells that are run to the end to say how near an infeasible space comes
 MOST_TRIED: Final = 64
 #: dearer cells that are looked at for the next that keeps the objectives
@@ -80,23 +88,33 @@ def language_plan(
     scenario : its own configuration is what the plan is compared with.
     objective : what is minimised: $ per hour, or $ per token of the answers.
     max_replicas : of a stage that lists no numbers of replicas.
-    confidence, traces : the objectives must be kept on all but floor((1 - confidence) * traces) of that many fresh traces
-        (0: on the scenario's own).
+    confidence, traces : the objectives must be kept in all but floor((1 - confidence) * traces) of that many worlds, each a
+        fresh trace with a draw of all costs (confidence 0: on the scenario's own trace, at the costs as stated; traces 0: as
+        many as it takes).
     frontier : also run every cell up to twice the plan's cost, for the Pareto front.
 
     Raises Infeasible naming the objective that binds, ScenarioError or UsageError.
     """
     inputs = prepare(scenario)
     space = space_of(scenario, inputs, max_replicas=max_replicas)
-    if traces:
-        check_traces(traces + FRESH, len(inputs.arrivals_ms))
-    traffics = tuple(traffics_of(traces)(inputs))
-    failing = may_miss(confidence, traces) if traces else 0
-    search = Search(space, traffics, failing=failing, objective=objective)
-    found = search.cheapest()
-    if found.best is None:
-        raise _infeasible(space, traffics[0], found)
-    best = found.best
+    most = traces or (MOST_WORLDS if confidence else 0)
+    if most:
+        check_traces(most + MOST_FRESH, len(inputs.arrivals_ms))
+    traces = traces or min(WORLDS, most)
+    worlds = worlds_of(space, inputs, range(1, traces + 1)) if traces else [World(0, space, inputs)]
+    search = Search(space, worlds, failing=may_miss(confidence, traces) if traces else 0, objective=objective)
+    while True:
+        found = search.cheapest()
+        if found.best is None:
+            raise _infeasible(search, found)
+        best = found.best
+        tried = tried_in(space, best.cell, inputs, traces, confidence) if traces else None
+        if tried is None or tried.share.high >= confidence or traces == most:
+            break
+        # The plan was lucky in these worlds: there are too few of them.
+        more = worlds_of(space, inputs, range(traces + 1, MORE * traces + 1))
+        traces *= MORE
+        search = search.among(more, may_miss(confidence, traces))
     certificate = certificate_of(search, found, best, max_replicas=max_replicas, traces=traces)
     options = _options(search, best, inputs)
     figures, sure = options["the plan"].figures, _sure(space, options, inputs)
@@ -109,19 +127,25 @@ def language_plan(
         }.values()
     )
     notes.reverse()
-    doubt = _doubt(
-        options["the plan"], sure["the plan"], inputs, lambda margin: margin.value_ms <= margin.limit_ms
-    )
-    cheaper = _may_keep(search, best, inputs)
-    notes += [f"a cheaper configuration may keep the objectives: {cheaper}"] if cheaper else []
-    summary["proved_cheapest"] = not (doubt or cheaper)
     tables = {"options": _options_table(options, sure, inputs)}
-    if traces:
-        tables["traces"] = _traces_table(best)
-        summary |= _tried_on_fresh(space, best.cell, inputs, traces, confidence, failing)
+    doubt, cheaper = "", ""
+    if tried is not None:
+        steps = list(ladder(search, best, confidence))
+        tables |= {
+            "confidence": plan_tables.confidence_table(search, steps),
+            "missed": plan_tables.missed_table(search, best),
+        }
+        summary |= _in_worlds(search, best, tried, confidence)
+        notes += _settled_by(search, best, steps, inputs)
         notes += [RESAMPLED] if resamples(scenario.trace) else []
     else:
         notes += _of_one_trace(scenario, figures, len(inputs.arrivals_ms))
+        doubt = _doubt(
+            options["the plan"], sure["the plan"], inputs, lambda margin: margin.value_ms <= margin.limit_ms
+        )
+        cheaper = _may_keep(search, best, inputs)
+        notes += [f"a cheaper configuration may keep the objectives: {cheaper}"] if cheaper else []
+    summary["proved_cheapest"] = not (doubt or cheaper)
     notes += [
         f"{stage.name}: the plan has prefill and decode apart, and nothing that costs as much and does both keeps the "
         "objectives. It rests on replicas that decode never processing a prompt, and on their iterations taking what cost "
@@ -139,8 +163,14 @@ def language_plan(
             "only the number of replicas was chosen: list hardware, max_seqs, token_budget, balance or scheduler in the "
             f"section plan of {space.stages[0].name}"
         )
-    tables["cells"] = plan_tables.cells_table(space, search.tried, failing, traffics)
+    tables["cells"] = plan_tables.cells_table(search)
     why = _why(search, found, best, options)
+    if tried is not None:
+        worlds = len(search.worlds)
+        why = (
+            f"{why}. It keeps them in {worlds - best.failing} of {worlds} models and traffics, and in "
+            f"{tried.kept / tried.worlds:.0%} of {tried.worlds} others"
+        )
     if doubt:
         why = f"{why}. That is at the costs as fitted, and not certain: {doubt}"
     return LanguagePlan(scenario, space, best.cell, summary, why, tuple(notes), tables, certificate)
@@ -162,8 +192,10 @@ def _summary(
         "misses": figures.misses,
         "queries": len(inputs.arrivals_ms),
         "cells": space.count,
-        "cheaper_cells_run": sum(not one.bounds for one in cheaper),
-        "cheaper_cells_bounded": sum(bool(one.bounds) for one in cheaper),
+        "cheaper_cells_run": sum(not search.excluded(one) for one in cheaper),
+        "cheaper_cells_bounded": sum(search.excluded(one) for one in cheaper),
+        "cells_left_out": space.count
+        - sum(search.excluded(one) or search.decided(one) for one in found.tried),
     }
     summary["cost_now_usd_per_h"] = _cost_now(inputs)
     return summary
@@ -249,8 +281,8 @@ def _nearest(search: Search, best: VisitedCell, inputs: Inputs) -> Cell | None:
     """Of the dearest cells that are cheaper than the plan, those that were run if any were, the one that lacks least."""
     space = search.space
     cheaper = [one for one in search.tried if one.key < best.key]
-    dearest = max(((not one.bounds, one.key) for one in cheaper), default=None)
-    cells = [one.cell for one in cheaper if (not one.bounds, one.key) == dearest]
+    dearest = max(((not search.excluded(one), one.key) for one in cheaper), default=None)
+    cells = [one.cell for one in cheaper if (not search.excluded(one), one.key) == dearest]
     ran = [
         (_lack(whole(space, space.pipeline(cell, inputs), inputs)), number, cell)
         for number, cell in enumerate(_spread(cells, TOGETHER))
@@ -338,7 +370,7 @@ def _may_keep(search: Search, best: VisitedCell, inputs: Inputs) -> str:
     if none may. The dearest is asked first."""
     space = search.space
     for one in reversed(search.tried):
-        if one.key >= best.key or one.bounds or search.keeps(one):
+        if one.key >= best.key or search.excluded(one) or search.keeps(one):
             continue
         pipeline = space.pipeline(one.cell, inputs)
         if any(stage.llm is not None and stage.llm.cost.fit is not None for stage in pipeline.stages):
@@ -367,32 +399,38 @@ def _options_table(options: dict[str, _Option], sure: dict[str, Shown], inputs: 
     )
 
 
-def _traces_table(best: VisitedCell) -> Table:
-    rows = [
-        (number, float("nan") if figures is None else float(figures.misses), figures is not None)
-        for number, figures in enumerate(best.figures, start=1)
-    ]
-    return Table.of_rows(plan_tables.TRACES, rows)
-
-
-def _tried_on_fresh(
-    space: Space, cell: Cell, inputs: Inputs, traces: int, confidence: float, failing: int
-) -> dict[str, Any]:
-    """How the plan does on traces that it was not made for."""
-    met = sum(
-        whole(space, space.pipeline(cell, other), other).met
-        for other in fresh(inputs, range(traces + 1, traces + 1 + FRESH))
-    )
-    interval = proportion_interval(met, FRESH)
-    drawn = resamples(inputs.scenario.trace)
+def _in_worlds(search: Search, best: VisitedCell, tried: Tried, confidence: float) -> dict[str, Any]:
+    """In how many worlds the plan keeps the objectives, of those that it was made for and of others."""
+    drawn = resamples(search.space.scenario.trace)
     return {
         "confidence": confidence,
-        "traces": traces,
-        "traces_allowed_to_fail": failing,
-        "fresh_traces": FRESH,
-        "fresh_traces_kept": met,
-        **({} if drawn else {"fresh_kept_low_share": interval.low, "fresh_kept_high_share": interval.high}),
+        "traces": len(search.worlds),
+        "traces_kept": len(search.worlds) - best.failing,
+        "traces_allowed_to_fail": search.failing,
+        "fresh_traces": tried.worlds,
+        "fresh_traces_kept": tried.kept,
+        **(
+            {}
+            if drawn
+            else {"fresh_kept_low_share": tried.share.low, "fresh_kept_high_share": tried.share.high}
+        ),
     }
+
+
+def _settled_by(search: Search, best: VisitedCell, steps: list[Step], inputs: Inputs) -> list[str]:
+    """The measurement that is worth most, in words; none where none is worth anything."""
+    found = settling(search, best, steps, inputs)
+    if found is None:
+        return []
+    loads = " and ".join(
+        f"{rate_rps:.3g} requests/s of this traffic to one replica of {name}"
+        for name, rate_rps in found.rates_rps.items()
+    )
+    return [
+        f"to settle it, send {loads} for {found.minutes:.0f} minutes, as {search.space.named(found.cell)}, and fit to that, "
+        f"too: with {found.holds:.0%} of what its costs may be, it keeps the objectives on the scenario's own traffic, so "
+        f"the expected saving is {found.saving_usd_per_h:.3g} $/h"
+    ]
 
 
 def _of_one_trace(scenario: Scenario, figures: Figures, queries: int) -> list[str]:
@@ -421,9 +459,11 @@ def _front(search: Search, best: VisitedCell) -> Table:
     space = search.space
     most = PARETO_SHARE * space.cost(best.cell)
     tried = search.look([cell for cell in space.cells() if space.cost(cell) <= most])
-    kept = [(one.cell, one.figures[0]) for one in tried if search.keeps(one) and one.figures[0] is not None]
-    known = [(cell, figures) for cell, figures in kept if figures is not None]
-    return plan_tables.pareto(space, known, search.traffics[0])
+    number, drawn, inputs = search.worlds[0]
+    kept = [
+        (one.cell, figures) for one in tried if search.keeps(one) and (figures := one.figures.get(number))
+    ]
+    return plan_tables.pareto(drawn, kept, inputs)
 
 
 def _rates_table(space: Space, pipeline: Pipeline, inputs: Inputs) -> Table:
@@ -509,7 +549,7 @@ def _first_kept(search: Search, cells: Sequence[Cell]) -> VisitedCell | None:
 def _why(search: Search, found: Found, best: VisitedCell, options: dict[str, _Option]) -> str:
     space = search.space
     cheaper = [one for one in found.tried if one.key < best.key]
-    run = sum(not one.bounds for one in cheaper)
+    run = sum(not search.excluded(one) for one in cheaper)
     here = f"{space.named(best.cell)} costs {float(space.cost(best.cell)):g} $/h"
     if not cheaper:
         return f"{here}, and no cell is cheaper"
@@ -518,7 +558,7 @@ def _why(search: Search, found: Found, best: VisitedCell, options: dict[str, _Op
     why = f"{here}; of the {len(cheaper):,} cheaper cells {' and '.join(parts)}"
     nearest = options[CHEAPER]
     lacks = (
-        "keeps the objectives on the scenario's own trace only, not on enough of the fresh ones"
+        "keeps the objectives on the scenario's own trace at costs as stated, not in enough of the models and traffics"
         if nearest.figures.met
         else f"falls short: {_lacks(nearest.figures)}"
     )
@@ -534,13 +574,14 @@ def _lacks(figures: Figures) -> str:
     )
 
 
-def _infeasible(space: Space, inputs: Inputs, found: Found) -> Infeasible:
+def _infeasible(search: Search, found: Found) -> Infeasible:
     """Which objective binds, and how far off the best is: among some cells with most replicas."""
+    _, space, inputs = search.worlds[0]
     most = tuple(max(stage.replicas) for stage in space.stages)
     largest = [cell for cell in space.cells() if tuple(choice.replicas for choice in cell) == most]
     ran = {cell: whole(space, space.pipeline(cell, inputs), inputs) for cell in _spread(largest, MOST_TRIED)}
     cell, figures = min(ran.items(), key=lambda one: _lack(one[1]))
-    bounded = sum(bool(one.bounds) for one in found.tried)
+    bounded = sum(search.excluded(one) for one in found.tried)
     what = (
         f"none of {space.count:,} cells keeps the objectives ({bounded:,} cannot do the work in time); the nearest of "
         f"{len(ran)} with most replicas, {space.named(cell)}: {_lacks(figures)}"

@@ -11,9 +11,10 @@ most.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Final, NamedTuple
+from typing import Any, Final
 
 import numpy as np
 
@@ -61,36 +62,25 @@ class Bound:
         return replicas < self.needed * (1 - ROUNDING)
 
 
-class Work(NamedTuple):
-    """What requests need at the least, each array float64[queries].
-
-    Parameters
-    ----------
-    linear_ms : work that each brings by itself.
-    iterations : how many iterations each adds to: by its tokens over the budget, its turns over the seats, its blocks over
-        the cache; each of the sums is a lower bound of the iterations.
-    each_ms : of every iteration.
-    """
-
-    linear_ms: Floats
-    iterations: tuple[Floats, ...]
-    each_ms: float
-
-
 class Bounds:
-    """The bounds of all variants on some traffic; computed when they are first asked for."""
+    """The bounds of all variants in one world; computed when they are first asked for.
+
+    Sums over requests are shared by the variants for which they are the same.
+    """
 
     def __init__(self, space: Space, inputs: Inputs) -> None:
         """Begin with none computed.
 
         Parameters
         ----------
-        space : what may be chosen.
-        inputs : the scenario's, on the traffic.
+        space : what may be chosen, with the costs of the world.
+        inputs : the scenario's, on its traffic.
         """
         self.space, self.inputs = space, inputs
         self._known: dict[tuple[int, Variant], Bound | None] = {}
+        self._shared: dict[Hashable, Any] = {}
         self.allowed = allowed_late(space, inputs)
+        self._windows = _windows(inputs.arrivals_ms, self.allowed)
 
     def excludes(self, cell: Cell) -> tuple[int, Bound] | None:
         """The number of a stage whose bound excludes a cell among those of the space, and the bound; None: nothing does."""
@@ -99,6 +89,13 @@ class Bounds:
             if bound is not None and bound.excludes(choice.replicas, self.allowed):
                 return place, bound
         return None
+
+    def load(self, cell: Cell) -> float:
+        """The most that a stage of the cell has to do, over what its replicas can do in time."""
+        bounds = (
+            (self.bound(stage, choice.variant), choice) for stage, choice in zip(self.space.stages, cell)
+        )
+        return max((bound.needed / choice.replicas for bound, choice in bounds if bound), default=0.0)
 
     def bound(self, stage: StageSpace, variant: Variant) -> Bound | None:
         """The bound of a variant; None where requests do not come to the stage as they arrive, where others decode, or
@@ -109,19 +106,68 @@ class Bounds:
         return self._known[key]
 
     def _computed(self, stage: StageSpace, variant: Variant) -> Bound | None:
-        own = self.inputs.pipeline.stages[stage.number]
+        own, limits = self.inputs.pipeline.stages[stage.number], stage.models[variant]
         assert own.llm is not None
-        if stage.models[variant].decode is not None:
+        if limits.decode is not None:
             return None
         if [edge.parent for edge in own.edges] != [SOURCE] or not own.edges[0].always:
             return None
-        llm = on_traffic(stage.models[variant], own.llm)
-        slo_ms, arrivals_ms = self.space.scenario.latency_limit_ms, self.inputs.arrivals_ms
-        bounds = [
-            Bound(_late(llm, slo_ms), *_needed(arrivals_ms, after_ms, work, self.allowed), whole)
-            for whole, after_ms, work in _deadlines(llm, slo_ms)
-        ]
-        return max(bounds, key=lambda bound: bound.needed, default=None)
+        llm = on_traffic(limits, own.llm)
+        bounds = (self._of(stage.number, llm, whole) for whole in (True, False))
+        return max((one for one in bounds if one is not None), key=lambda one: one.needed, default=None)
+
+    def _of(self, number: int, llm: LanguageModel, whole: bool) -> Bound | None:
+        """The bound from the deadlines of all tokens, or of the first; None where requests have none."""
+        slo_ms = self.space.scenario.latency_limit_ms
+        spans_ms = self._once(("span", number, whole, llm.limits), lambda: self._spans(llm, slo_ms, whole))
+        if spans_ms is None:
+            return None
+        held = (number, llm.kv_blocks, llm.block_tokens, llm.rules.reserved, llm.speculation)
+        p, o, who = self._once(held, lambda: _tokens(llm))
+        each_ms, costs = llm.cost.beside_ms, () if llm.cost.tabled else llm.cost.terms
+        late = self._once(
+            ("late", number, *who, each_ms, costs, llm.token_budget, llm.limits),
+            lambda: _late(llm, p, o, slo_ms),
+        )
+        of = (number, whole, *who)
+        work_ms = self._sums(("work", *of, costs), lambda: _work_ms(llm, p, o, whole))
+        turns = self._sums(("turns", *of, llm.token_budget), lambda: _turns(llm, p, o, whole))
+        tokens = self._sums(("tokens", *of, llm.rules.counts_decodes), lambda: _processed(llm, p, o, whole))
+        iterations = np.maximum(tokens / llm.token_budget, turns / llm.max_seqs)
+        if llm.shared is None:
+            blocks = self._sums(("held", *of), lambda: o * p + o * (o - 1) / 2 if whole else p)
+            iterations = np.maximum(iterations, blocks / llm.block_tokens / llm.kv_blocks)
+        needed = (work_ms + each_ms * iterations) / spans_ms
+        if not needed.max(initial=0.0) > 0:
+            return Bound(late, 0.0, 0, 0, whole)
+        most = int(np.argmax(needed))
+        return Bound(late, float(needed[most]), *self._windows[most], whole)
+
+    def _once(self, key: Hashable, made: Callable[[], Any]) -> Any:
+        if key not in self._shared:
+            self._shared[key] = made()
+        return self._shared[key]
+
+    def _sums(self, key: Hashable, made: Callable[[], Floats]) -> Floats:
+        """float64[windows]: sums over the queries of each, without as many of the largest as may be late."""
+
+        def sums() -> Floats:
+            values = made()
+            return np.array(
+                [_without_most(values[first:last], self.allowed) for first, last in self._windows]
+            )
+
+        found: Floats = self._once(key, sums)
+        return found
+
+    def _spans(self, llm: LanguageModel, slo_ms: float, whole: bool) -> Floats | None:
+        """float64[windows]: from the first arrival of each to the last deadline; None where a query has none."""
+        arrivals_ms, after_ms = self.inputs.arrivals_ms, _deadlines(llm, slo_ms, whole)
+        if not np.isfinite(after_ms).all():
+            return None
+        last_ms = arrivals_ms + after_ms
+        spans = [last_ms[first:last].max() - arrivals_ms[first] for first, last in self._windows]
+        return np.where(np.array(spans) > 0, spans, np.inf)
 
 
 def allowed_late(space: Space, inputs: Inputs) -> int:
@@ -136,54 +182,58 @@ def allowed_late(space: Space, inputs: Inputs) -> int:
     return space.scenario.allowed_misses(queries) + sum(alone)
 
 
-def _deadlines(llm: LanguageModel, slo_ms: float) -> list[tuple[bool, Floats, Work]]:
-    """(of all tokens, deadlines after the arrival, work due by then), for the last token and for the first."""
+def _windows(arrivals_ms: Floats, allowed: int) -> list[tuple[int, int]]:
+    """The first query and that behind the last of each window with more queries than may be late.
+
+    Parameters
+    ----------
+    arrivals_ms : float64[queries], ascending.
+    allowed : how many may be late.
+    """
+    begin_ms, end_ms = float(arrivals_ms[0]), float(arrivals_ms[-1])
+    found: list[tuple[int, int]] = []
+    for cut in range(CUTS):
+        edges = np.searchsorted(arrivals_ms, np.linspace(begin_ms, end_ms, 2**cut + 1)[1:-1])
+        found += pairwise([0, *edges.tolist(), len(arrivals_ms)])
+    return [(first, last) for first, last in found if last - first > allowed]
+
+
+def _deadlines(llm: LanguageModel, slo_ms: float, whole: bool) -> Floats:
+    """float64[queries]: after the arrival, of the last token or of the first; infinite: there is none."""
     limit = {kind: limit_ms for kind, limit_ms, _ in llm.limits}
     ends_ms = min(slo_ms, limit.get("e2e", np.inf))
     first_ms, later_ms = limit.get("ttft", np.inf), min(limit.get("tpot", np.inf), limit.get("itl", np.inf))
     more = (llm.output - 1).astype(np.float64)
-    gap_ms = np.where(more > 0, later_ms, 0.0)
-    last_ms = np.minimum(ends_ms, first_ms + gap_ms * more)
-    of_first = np.full(len(more), min(first_ms, ends_ms))
-    work = least_work(llm)
-    found = [(True, last_ms, work)] if np.isfinite(last_ms).all() else []
-    if np.isfinite(of_first).all():
-        found.append((False, of_first, _first_token(llm)))
-    return found
+    if not whole:
+        return np.full(len(more), min(first_ms, ends_ms))
+    return np.minimum(ends_ms, first_ms + np.where(more > 0, later_ms, 0.0) * more)
 
 
-def least_work(llm: LanguageModel) -> Work:
-    """What each request needs at the least for all of its tokens. Refused requests need nothing."""
-    p, o = _tokens(llm)
-    prefill, pairs = _prefill(llm, p)
-    turns = (np.ceil(prefill / llm.token_budget) + o - 1) * (o > 0)
-    # Where the budget limits prompts alone, decodes do not count.
-    decodes = o - 1 if llm.rules.counts_decodes else np.zeros(len(o))
-    iterations = [(prefill + decodes) * (o > 0) / llm.token_budget, turns / llm.max_seqs]
-    if llm.shared is None:
-        iterations.append((o * p + o * (o - 1) / 2) / llm.block_tokens / llm.kv_blocks)
-    decode_ms = _decode_ms(llm, p, o)
-    linear_ms = _prefill_ms(llm, prefill, pairs) + decode_ms
-    return Work(linear_ms, tuple(iterations), llm.cost.beside_ms)
-
-
-def _first_token(llm: LanguageModel) -> Work:
-    """The same for the first tokens alone."""
-    p, _ = _tokens(llm)
-    prefill, pairs = _prefill(llm, p)
-    turns = np.ceil(prefill / llm.token_budget)
-    iterations = [prefill / llm.token_budget, turns / llm.max_seqs]
-    if llm.shared is None:
-        iterations.append(p / llm.block_tokens / llm.kv_blocks)
-    return Work(_prefill_ms(llm, prefill, pairs), tuple(iterations), llm.cost.beside_ms)
-
-
-def _tokens(llm: LanguageModel) -> tuple[Floats, Floats]:
-    """Tokens of prompts, and steps in which the answers come at the least; none of refused requests."""
+def _tokens(llm: LanguageModel) -> tuple[Floats, Floats, tuple[Hashable, ...]]:
+    """Tokens of prompts, and steps in which the answers come at the least; none of refused requests. With what both follow
+    from, the requests given."""
     served = ~llm.refused
     steps = 1 + llm.least_steps
     prompt, output = (np.where(served, tokens, 0).astype(np.float64) for tokens in (llm.prompt, steps))
-    return prompt, output
+    return prompt, output, (served.tobytes(), llm.speculation)
+
+
+def _work_ms(llm: LanguageModel, p: Floats, o: Floats, whole: bool) -> Floats:
+    """float64[queries]: what each brings beside its iterations, of all tokens or of the first."""
+    work_ms = _prefill_ms(llm, *_prefill(llm, p))
+    return work_ms + _decode_ms(llm, p, o) if whole else work_ms
+
+
+def _turns(llm: LanguageModel, p: Floats, o: Floats, whole: bool) -> Floats:
+    """float64[queries]: iterations that each is in."""
+    turns = np.ceil(_prefill(llm, p)[0] / llm.token_budget)
+    return (turns + o - 1) * (o > 0) if whole else turns
+
+
+def _processed(llm: LanguageModel, p: Floats, o: Floats, whole: bool) -> Floats:
+    """float64[queries]: tokens that count in the budget, which may limit prompts alone."""
+    prefill, _ = _prefill(llm, p)
+    return (prefill + o - 1) * (o > 0) if whole and llm.rules.counts_decodes else prefill
 
 
 def _prefill(llm: LanguageModel, p: Floats) -> tuple[Floats, Floats]:
@@ -215,9 +265,8 @@ def _decode_ms(llm: LanguageModel, p: Floats, o: Floats) -> Floats:
     return np.where(longer, of_decode * more + of_kv * (more * p + more * (more - 1) / 2), 0.0)
 
 
-def _late(llm: LanguageModel, slo_ms: float) -> int:
+def _late(llm: LanguageModel, p: Floats, o: Floats, slo_ms: float) -> int:
     """Requests that are late even if they are alone on a replica, or refused."""
-    p, o = _tokens(llm)
     prefill, pairs = _prefill(llm, p)
     first_ms = llm.cost.beside_ms * np.ceil(prefill / llm.token_budget) + _prefill_ms(llm, prefill, pairs)
     more = np.maximum(o - 1, 0.0)
@@ -228,33 +277,6 @@ def _late(llm: LanguageModel, slo_ms: float) -> int:
     for kind, limit_ms, _ in llm.limits:
         late |= least[kind] > limit_ms * (1 + ROUNDING)
     return int(np.count_nonzero(late))
-
-
-def _needed(arrivals_ms: Floats, after_ms: Floats, work: Work, allowed: int) -> tuple[float, int, int]:
-    """(replicas, first, last): the window of the trace whose work needs most replicas.
-
-    Parameters
-    ----------
-    arrivals_ms : float64[queries], ascending.
-    after_ms : float64[queries], deadlines after the arrivals.
-    work : of each query.
-    allowed : how many may be late.
-    """
-    best = (0.0, 0, 0)
-    begin_ms, end_ms = float(arrivals_ms[0]), float(arrivals_ms[-1])
-    for cut in range(CUTS):
-        edges = np.searchsorted(arrivals_ms, np.linspace(begin_ms, end_ms, 2**cut + 1)[1:-1])
-        places = [0, *edges.tolist(), len(arrivals_ms)]
-        for first, last in pairwise(places):
-            if last - first <= allowed:
-                continue
-            rows = slice(first, last)
-            span_ms = float((arrivals_ms[rows] + after_ms[rows]).max() - arrivals_ms[first])
-            iterations = max(_without_most(each[rows], allowed) for each in work.iterations)
-            work_ms = _without_most(work.linear_ms[rows], allowed) + work.each_ms * iterations
-            if span_ms > 0 and work_ms / span_ms > best[0]:
-                best = (work_ms / span_ms, first, last)
-    return best
 
 
 def _without_most(values: Floats, count: int) -> float:

@@ -1,8 +1,9 @@
 """Believe no planner: verify that a plan for language models is the cheapest, from its certificate and the scenario alone.
 
 Shares no code with the planner. Verified: that the certificate lists every cell of the scenario's space that is cheaper than
-the plan, each once; by simulation, to the end, that each cell said to miss does so on as many traces as claimed; request by
-request, that each bound excludes its cell; by simulation, that the plan keeps the objectives. The engine is believed.
+the plan, each once; by simulation, to the end, that each cell said to miss does so in the worlds claimed; request by
+request, that each bound excludes its cell; by simulation, that the plan keeps the objectives. The engine is believed, and
+how worlds are drawn.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import itertools
 import json
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
 from typing import Any, Final
 
@@ -22,18 +23,15 @@ from forerun.serving.inputs.inputs import Inputs
 from forerun.serving.inputs.prepare import prepare
 from forerun.serving.inputs.profile import ARTIFACT_PRICES_USD_PER_H
 from forerun.serving.inputs.routing import visited_stages
+from forerun.serving.llm.plan.draws import numbers_of, worlds
 from forerun.serving.llm.scenario.language_model import LanguageModelSpec
 from forerun.serving.llm.summary.models import model_figures
 from forerun.serving.scenario import Scenario
 
-SCHEMA: Final = "forerun.serving.llm.certificate/1"
+SCHEMA: Final = "forerun.serving.llm.certificate/2"
 
 #: what rounding may take away from a bound, as a share of it
 ROUNDING: Final = 1e-9
-
-
-#: the traces that were planned for, as the inputs of a cell have them
-Traffics = Callable[[Inputs], Iterable[Inputs]]
 
 
 class Rejected(ValueError):
@@ -46,20 +44,20 @@ def demand(is_true: object, claim: str) -> None:
         raise Rejected(claim)
 
 
-def check(certificate: Mapping[str, Any], inputs: Inputs, traffics: Traffics, max_replicas: int) -> int:
+def check(certificate: Mapping[str, Any], inputs: Inputs, traces: int, max_replicas: int) -> int:
     """Verify a certificate; returns how many cells it excludes.
 
     Parameters
     ----------
     certificate : plain data, as read from a file.
     inputs : the scenario's.
-    traffics : gives the traces that were planned for, of the inputs of any cell.
+    traces : fresh ones that were planned for (0: the scenario's own).
     max_replicas : of a stage that lists no numbers of replicas.
 
     Raises Rejected, naming the claim that does not hold.
     """
     try:
-        return _Checked(certificate, inputs, traffics, max_replicas).all()
+        return _Checked(certificate, inputs, traces, max_replicas).all()
     except (KeyError, TypeError, IndexError, AttributeError, OverflowError) as error:
         raise Rejected(f"malformed: {type(error).__name__}: {error}") from error
 
@@ -70,9 +68,9 @@ _Choice = dict[str, Any]
 
 class _Checked:
     def __init__(
-        self, certificate: Mapping[str, Any], inputs: Inputs, traffics: Traffics, max_replicas: int
+        self, certificate: Mapping[str, Any], inputs: Inputs, traces: int, max_replicas: int
     ) -> None:
-        self.claims, self.inputs, self.traffics = certificate, inputs, traffics
+        self.claims, self.inputs, self.numbers = certificate, inputs, tuple(numbers_of(traces))
         self.scenario, self.max_replicas = inputs.scenario, max_replicas
         self.served: dict[str, LanguageModelSpec] = {
             name: placed.llm
@@ -106,14 +104,20 @@ class _Checked:
             demand(self._worth(cell) >= limit or key in excluded, f"{cell} is cheaper and not excluded")
         for key, entry in excluded.items():
             demand(key in cells, f"{entry['cell']} is not in the space")
-            if "bound" in entry:
-                self._check_bound(cells[key], entry["bound"], failing)
-        fails = self._fails(cells[plan])
-        demand(fails <= failing, f"the plan misses the objectives on {fails} traces; {failing} may fail")
+            bounded, missed = [int(one["world"]) for one in entry["bounds"]], entry["missed"]
+            fails = {number for number in (*bounded, *missed) if number in self.numbers}
+            demand(len(fails) > failing, f"{cells[key]} is said to miss in too few worlds")
+            self._check_bounds(cells[key], entry["bounds"])
+        fails = set(self._missed(cells[plan], self.numbers))
+        demand(
+            len(fails) <= failing,
+            f"the plan misses the objectives in {len(fails)} worlds; {failing} may fail",
+        )
         for key, entry in excluded.items():
-            if "bound" not in entry:
-                fails = self._fails(cells[key], failing)
-                demand(fails > failing, f"{cells[key]} keeps the objectives")
+            kept = set(entry["missed"]) - set(self._missed(cells[key], entry["missed"]))
+            demand(
+                not kept, f"{cells[key]} keeps the objectives in {len(kept)} worlds where it is said to miss"
+            )
         return len(excluded)
 
     def _prices(self) -> Mapping[str, float]:
@@ -163,10 +167,10 @@ class _Checked:
         return self._cost(cell) / max(1, self._tokens(cell))
 
     def _tokens(self, cell: Mapping[str, _Choice]) -> int:
-        """Tokens of the answers on the first trace; the number of replicas does not change it."""
+        """Tokens of the answers in the first world; the number of replicas does not change it."""
         key = _key([{**choice, "replicas": 0} for choice in cell.values()])
         if key not in self.answers:
-            inputs = next(iter(self.traffics(self._inputs(cell))))
+            (inputs,) = worlds(self._inputs(cell), self.numbers[:1])
             visited = visited_stages(inputs.pipeline, len(inputs.arrivals_ms))
             self.answers[key] = sum(
                 int(stage.llm.output[came & ~stage.llm.refused].sum())
@@ -196,26 +200,19 @@ class _Checked:
     def _inputs(self, cell: Mapping[str, _Choice]) -> Inputs:
         return prepare(self._placed(cell), self.inputs.files, self.inputs.pipeline.seed)
 
-    def _fails(self, cell: Mapping[str, _Choice], most: int | None = None) -> int:
-        """On how many traces a cell misses the objectives; not further than one more than `most`."""
-        fails = 0
-        for inputs in self.traffics(self._inputs(cell)):
-            fails += not _met(inputs)
-            if most is not None and fails > most:
-                break
-        return fails
+    def _missed(self, cell: Mapping[str, _Choice], numbers: Sequence[int]) -> Iterator[int]:
+        """In which of some worlds a cell misses the objectives."""
+        inputs = self._inputs(cell) if numbers else self.inputs
+        return (number for number, world in zip(numbers, worlds(inputs, numbers)) if not _met(world))
 
-    def _check_bound(
-        self, cell: Mapping[str, _Choice], bounds: Sequence[Mapping[str, Any]], failing: int
-    ) -> None:
-        """Verify that each of `failing + 1` traces asks more than a cell can do."""
-        demand(len({bound["trace"] for bound in bounds}) > failing, f"{cell}: bounds on too few traces")
+    def _check_bounds(self, cell: Mapping[str, _Choice], bounds: Sequence[Mapping[str, Any]]) -> None:
+        """Verify that each world named asks more than a cell can do."""
         for bound in bounds:
-            name, trace = bound["stage"], int(bound["trace"])
+            name, number = bound["stage"], int(bound["world"])
             chosen = {key: value for key, value in cell[name].items() if key != "replicas"}
-            known = _key({"stage": name, "trace": trace, **chosen})
+            known = _key({"stage": name, "world": number, **chosen})
             if known not in self.asked:
-                inputs = next(itertools.islice(self.traffics(self._inputs(cell)), trace, None))
+                (inputs,) = worlds(self._inputs(cell), [number])
                 self.asked[known] = _Asked(inputs, name)
             asked = self.asked[known]
             if "late" in bound:
@@ -232,9 +229,10 @@ class _Checked:
 
 
 class _Asked:
-    """What the requests of one trace ask of a stage that they enter as they arrive."""
+    """What the requests of one world ask of a stage that they enter as they arrive."""
 
     def __init__(self, inputs: Inputs, name: str) -> None:
+        self.windows: dict[tuple[int, int, bool], float] = {}
         (stage,) = (one for one in inputs.pipeline.stages if one.name == name)
         ((edge,), llm) = (stage.edges, stage.llm)
         demand(
@@ -295,6 +293,13 @@ class _Asked:
         return len(in_time) - int(np.count_nonzero(in_time & self.served))
 
     def needed(self, first: int, last: int, whole: bool) -> float:
+        """As `_needed`, once for each window."""
+        window = (first, last, whole)
+        if window not in self.windows:
+            self.windows[window] = self._needed(*window)
+        return self.windows[window]
+
+    def _needed(self, first: int, last: int, whole: bool) -> float:
         """Replicas that the work of some queries needs, of all tokens or of the first.
 
         Parameters

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,13 +11,11 @@ from forerun.core.result.figures import Figure
 from forerun.core.result.numbers import plain
 from forerun.core.result.plan import ShownPlan
 from forerun.core.result.tables import Table
-from forerun.serving.inputs.inputs import Inputs
 from forerun.serving.inputs.prepare import prepare
 from forerun.serving.llm.plan.bounds import Bound
 from forerun.serving.llm.plan.checker import SCHEMA, Rejected, check
 from forerun.serving.llm.plan.search import Found, Search, VisitedCell
 from forerun.serving.llm.plan.space import Cell, Space
-from forerun.serving.llm.plan.traffic import fresh
 from forerun.serving.scenario import Scenario
 
 
@@ -92,12 +90,11 @@ def certificate_of(
     for one in found.tried:
         if one.key >= best.key:
             continue
-        entry: dict[str, Any] = {"cell": space.data(one.cell)}
-        if one.bounds:
-            entry["bound"] = [
-                _claim(space, one.cell, number, *bound) for number, bound in enumerate(one.bounds)
-            ]
-        excluded.append(entry)
+        bounds = [_claim(space, one.cell, number, *bound) for number, bound in one.bounds.items()]
+        missed = list(one.missed)[: max(0, search.failing + 1 - len(bounds))]
+        excluded.append(
+            {"cell": space.data(one.cell), "bounds": bounds[: search.failing + 1], "missed": missed}
+        )
     return {
         "schema": SCHEMA,
         "objective": search.objective,
@@ -116,10 +113,10 @@ def _claim(space: Space, cell: Cell, number: int, place: int, bound: Bound) -> d
     Parameters
     ----------
     cell : that it excludes.
-    number : of the trace.
+    number : of the world.
     place : of the stage among those of the space.
     """
-    claim: dict[str, Any] = {"stage": space.stages[place].name, "trace": number}
+    claim: dict[str, Any] = {"stage": space.stages[place].name, "world": number}
     if bound.overworks(cell[place].replicas):
         return claim | {"first": bound.first, "last": bound.last, "whole": bound.whole}
     return claim | {"late": bound.late}
@@ -139,24 +136,10 @@ def check_certificate(certificate: Mapping[str, Any], scenario: Scenario) -> str
     if not isinstance(traces, int) or not isinstance(most, int) or traces < 0 or most < 1:
         raise CheckFailed.at("certificate", "malformed: traces and max_replicas are whole numbers")
     try:
-        excluded = check(certificate, prepare(scenario), traffics_of(traces), most)
+        excluded = check(certificate, prepare(scenario), traces, most)
     except Rejected as error:
         raise CheckFailed.at("certificate", str(error)) from error
     return (
         f"the certificate holds: {certificate['cost_usd_per_h']:g} $/h, the objectives are kept, and none of the "
         f"{excluded:,} cheaper cells with at most {most} replicas a stage keeps them"
     )
-
-
-def traffics_of(traces: int) -> Callable[[Inputs], Iterable[Inputs]]:
-    """Gives the traces that are planned for, of the inputs of any cell.
-
-    Parameters
-    ----------
-    traces : fresh ones (0: the inputs' own traffic).
-    """
-
-    def traffics(inputs: Inputs) -> Iterable[Inputs]:
-        return fresh(inputs, range(1, traces + 1)) if traces else (inputs,)
-
-    return traffics

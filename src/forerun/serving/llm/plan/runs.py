@@ -32,7 +32,7 @@ from forerun.serving.scenario.limits import may_miss
 from forerun.serving.summary.totals import offered_loads
 
 #: shares of the trace after which a run is looked at
-LOOKS: Final = (1 / 32, 1 / 16, 1 / 8, 1 / 4, 1 / 2)
+LOOKS: Final = (1 / 32, 1 / 16, 1 / 8, 1 / 4, 1 / 2, 5 / 8, 3 / 4, 7 / 8)
 
 
 class Margin(NamedTuple):
@@ -103,6 +103,14 @@ def whole(space: Space, pipeline: Pipeline, inputs: Inputs) -> Figures:
     run = _begun(space, pipeline, inputs)
     run.advance(inputs.arrivals_ms)
     return _figures(space, pipeline, inputs, run.run())
+
+
+def tpots_ms(space: Space, pipeline: Pipeline, inputs: Inputs) -> Floats:
+    """The mean time between tokens of each request that has several; parameters as those of `whole`."""
+    run = _begun(space, pipeline, inputs)
+    run.advance(inputs.arrivals_ms)
+    values = np.concatenate(_of_requests(pipeline, run.run())[1])
+    return values[~np.isnan(values)]
 
 
 #: latencies of `Figures`
@@ -228,12 +236,7 @@ def _figures(space: Space, pipeline: Pipeline, inputs: Inputs, run: Run) -> Figu
     }
     for name in shares.keys() - lacking.keys():
         lacking[name] = 0.0 if enough else scenario.attainment - min(shares[name], scenario.attainment)
-    firsts, means = [], []
-    for number, stage in enumerate(pipeline.stages):
-        visits, requests = run.visits[number], run.requests[number]
-        if stage.llm is not None and requests is not None:
-            firsts.append(ttft_ms(visits, requests))
-            means.append(tpot_ms(stage.llm, visits, requests))
+    firsts, means = _of_requests(pipeline, run)
     return Figures(
         enough and all(one.kept for one in objectives),
         1 - misses / queries,
@@ -249,6 +252,16 @@ def _figures(space: Space, pipeline: Pipeline, inputs: Inputs, run: Run) -> Figu
             name for name, load in offered_loads(replace(inputs, pipeline=pipeline), run).items() if load >= 1
         ),
     )
+
+
+def _of_requests(pipeline: Pipeline, run: Run) -> tuple[list[Floats], list[Floats]]:
+    """Of the requests of each stage, the times to the first token and the mean times between tokens."""
+    firsts, means = [], []
+    for stage, visits, requests in zip(pipeline.stages, run.visits, run.requests):
+        if stage.llm is not None and requests is not None:
+            firsts.append(ttft_ms(visits, requests))
+            means.append(tpot_ms(stage.llm, visits, requests))
+    return firsts, means
 
 
 def _margins(

@@ -1,18 +1,20 @@
 """The cheapest cell that keeps the objectives: cells in ascending cost, all of them up to the first level that has one.
 
-Nothing is concluded from "more replicas" or "more seats": either may make things worse. A cell is passed over only where a
-bound excludes it; every other cell that is cheaper than the plan is run, until it is certain that it misses.
+Nothing is concluded from "more replicas" or "more seats": either may make things worse. A cell is passed over only where
+bounds exclude it; every other cell that is cheaper than the plan is run until it is certain that it misses, first in the
+worlds that ask most of it. Of several at the plan's cost those that do best in one world are run in all.
 """
 
 from __future__ import annotations
 
+import copy
 import itertools
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple, TypeVar
 
 from forerun.serving.inputs.inputs import Inputs
 from forerun.serving.llm.plan.bounds import Bound, Bounds
@@ -25,6 +27,26 @@ Objective = Literal["cost", "token-cost"]
 
 #: cells that are run before it is asked whether one is good enough
 TOGETHER: Final = 16
+#: of cells that cost the same, so many are compared in one world, and so many of these in all
+FEW: Final = 64
+FINAL: Final = 4
+
+T = TypeVar("T")
+
+
+class World(NamedTuple):
+    """What a plan must hold in (see `plan.draws`).
+
+    Parameters
+    ----------
+    number : of the world.
+    space : what may be chosen, with the costs of the world.
+    inputs : the scenario's, on its traffic.
+    """
+
+    number: int
+    space: Space
+    inputs: Inputs
 
 
 @dataclass(frozen=True)
@@ -35,20 +57,24 @@ class VisitedCell:
     ----------
     cell : hardware, replicas and settings by stage.
     key : what the plan minimises, exactly.
-    figures : on each trace that it keeps the objectives on; of one that it misses, None. Empty where a bound excludes it.
-        Traces behind the last that could make a difference are missing.
-    bounds : what excludes it: the place of a stage among those of the space and its bound, for each of the first traces.
+    bounds : in the worlds that exclude it, the place of a stage among those of the space and its bound, by number.
+    figures : in the worlds that it was run in, by number; None where it misses an objective.
     """
 
     cell: Cell
     key: Fraction
-    figures: tuple[Figures | None, ...] = ()
-    bounds: tuple[tuple[int, Bound], ...] = ()
+    bounds: Mapping[int, tuple[int, Bound]]
+    figures: Mapping[int, Figures | None] = field(default_factory=dict)
+
+    @property
+    def missed(self) -> tuple[int, ...]:
+        """Numbers of the worlds that it was run in and misses an objective."""
+        return tuple(number for number, figures in self.figures.items() if figures is None)
 
     @property
     def failing(self) -> int:
-        """Traces that it is known to miss the objectives on."""
-        return self.figures.count(None)
+        """Worlds in which it is known to miss the objectives."""
+        return len(self.bounds) + len(self.missed)
 
 
 @dataclass(frozen=True)
@@ -57,8 +83,8 @@ class Found:
 
     Parameters
     ----------
-    best : the cheapest cell that keeps the objectives; of several the one that fails on fewest traces, then one without
-        pools apart, then the one with fewest misses (None: there is none).
+    best : the cheapest cell that keeps the objectives; of several the first by `rank` of those that were run in all worlds
+        (None: there is none).
     tried : all cells that were looked at, by what is minimised; every cell that is cheaper than the best is among them.
     """
 
@@ -67,27 +93,49 @@ class Found:
 
 
 class Search:
-    """A search over one space and one or more traces."""
+    """A search over one space in one or more worlds."""
 
     def __init__(
-        self, space: Space, traffics: Sequence[Inputs], *, failing: int = 0, objective: Objective = "cost"
+        self, space: Space, worlds: Sequence[World], *, failing: int = 0, objective: Objective = "cost"
     ) -> None:
         """Begin with no cell looked at.
 
         Parameters
         ----------
         space : what may be chosen.
-        traffics : the scenario's inputs on each trace, at least one.
-        failing : on how many traces a cell may miss an objective (default: on none).
+        worlds : at least one.
+        failing : in how many of them a cell may miss an objective (default: in none).
         objective : what is minimised (default: $ per hour).
         """
-        self.space, self.traffics, self.failing, self.objective = space, traffics, failing, objective
-        self._bounds = [Bounds(space, inputs) for inputs in traffics[: failing + 1]]
+        self.space, self.worlds, self.failing, self.objective = space, worlds, failing, objective
+        self._bounds = [Bounds(world.space, world.inputs) for world in worlds]
         self._known: dict[Cell, VisitedCell] = {}
         self._tokens: dict[tuple[tuple[int, str], ...], int] = {}
 
+    def allowing(self, failing: int) -> Search:
+        """The same search where a cell may miss an objective in so many worlds; what one learns the other knows."""
+        other = copy.copy(self)
+        other.failing = failing
+        return other
+
+    def among(self, worlds: Sequence[World], failing: int) -> Search:
+        """The search with further worlds; what is known of cells stays known.
+
+        Parameters
+        ----------
+        failing : in how many of all worlds a cell may miss an objective.
+        """
+        other = self.allowing(failing)
+        more = [Bounds(world.space, world.inputs) for world in worlds]
+        other.worlds, other._bounds = (*self.worlds, *worlds), [*self._bounds, *more]
+        other._known = {
+            cell: replace(one, bounds={**one.bounds, **_excluded(cell, worlds, more)})
+            for cell, one in self._known.items()
+        }
+        return other
+
     def key(self, cell: Cell) -> Fraction:
-        """What is minimised, exactly: $ per hour; or, for tokens, that over the tokens of all answers on the first trace."""
+        """What is minimised, exactly: $ per hour; or, for tokens, that over the tokens of all answers in the first world."""
         cost = self.space.cost(cell)
         if self.objective == "cost":
             return cost
@@ -96,70 +144,121 @@ class Search:
         caches = tuple((model.kv_blocks, model.rules.reserved) for model in models)
         if caches not in self._tokens:
             self._tokens[caches] = output_tokens(
-                self.space.pipeline(cell, self.traffics[0]), len(self.traffics[0].arrivals_ms)
+                self.space.pipeline(cell, self.worlds[0].inputs), len(self.worlds[0].inputs.arrivals_ms)
             )
         return cost / max(1, self._tokens[caches])
 
     def cheapest(self) -> Found:
-        """Look at cells in ascending cost until one keeps the objectives, and at all that cost the same."""
-        for group in self._groups():
-            self.look(group)
-            kept = [self._known[cell] for cell in group if self.keeps(self._known[cell])]
-            if kept:
-                least = min(one.key for one in kept)
-                best = min((one for one in kept if one.key == least), key=rank)
-                return Found(best, self.tried)
+        """Look at cells in ascending cost until one keeps the objectives, and in one world at those that cost the same: at
+        all of them, or while there are several worlds at the first few that have least to do."""
+        for level in self._levels():
+            for few in _cut(level, len(level) if len(self.worlds) == 1 else FEW):
+                left = sorted((one for one in self.look(few, 0) if one.failing <= self.failing), key=rank)
+                for best in _cut(left, FINAL):
+                    kept = [one for one in self.look([one.cell for one in best]) if self.keeps(one)]
+                    if kept:
+                        return Found(min(kept, key=rank), self.tried)
         return Found(None, self.tried)
+
+    def cheap(self) -> VisitedCell | None:
+        """A cell that keeps the objectives, in ascending cost; None where none does. Those are passed over that miss in a
+        world in which as many others as they may miss in ask more of them, so there may be cheaper ones."""
+        for level in self._levels():
+            for few in _cut(level, TOGETHER):
+                for likely in filter(self._may_keep, self.look(few, self.failing)):
+                    (tried,) = self.look([likely.cell])
+                    if self.keeps(tried):
+                        return tried
+        return None
 
     @property
     def tried(self) -> tuple[VisitedCell, ...]:
         """The cells looked at so far, by what is minimised."""
         return tuple(sorted(self._known.values(), key=lambda one: one.key))
 
-    def keeps(self, tried: VisitedCell) -> bool:
-        """Whether a cell keeps the objectives on enough traces."""
-        return not tried.bounds and tried.failing <= self.failing
+    def excluded(self, tried: VisitedCell) -> bool:
+        """Whether bounds alone say that a cell misses the objectives in too many worlds."""
+        return len(tried.bounds) > self.failing
 
-    def look(self, cells: Sequence[Cell]) -> list[VisitedCell]:
-        """Look at some cells; those that no bound excludes are run side by side."""
-        new = [cell for cell in dict.fromkeys(cells) if cell not in self._known]
+    def decided(self, tried: VisitedCell) -> bool:
+        """Whether it is known of a cell that it keeps the objectives in enough worlds, or that it does not."""
+        return tried.failing > self.failing or self.keeps(tried)
+
+    def keeps(self, tried: VisitedCell) -> bool:
+        """Whether a cell is known to keep the objectives in enough worlds."""
+        looked = len(tried.bounds) + len(tried.figures)
+        return tried.failing <= self.failing and looked == len(self.worlds)
+
+    def look(self, cells: Sequence[Cell], harder: int | None = None) -> list[VisitedCell]:
+        """Look at some cells; those that bounds do not exclude are run side by side, until they miss in too many worlds.
+
+        Parameters
+        ----------
+        harder : run them in that world only in which so many others ask more of each (default: in all).
+        """
         with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
             # Kernels let go of the interpreter; what a cell gives does not depend on the others.
-            self._known |= zip(new, pool.map(self._tried, new))
+            self._known |= zip(cells, pool.map(lambda cell: self._looked(cell, harder), cells))
         return [self._known[cell] for cell in cells]
 
-    def _groups(self) -> Iterator[list[Cell]]:
-        """Cells in ascending cost, several levels of cost together while they are few; no level is cut."""
-        keyed = sorted(((self.key(cell), number, cell) for number, cell in enumerate(self.space.cells())))
-        group: list[Cell] = []
-        for _, level in itertools.groupby(keyed, key=lambda one: one[0]):
-            group += [cell for _, _, cell in level]
-            if len(group) >= TOGETHER:
-                yield group
-                group = []
-        if group:
-            yield group
+    def _may_keep(self, tried: VisitedCell) -> bool:
+        """Whether a cell keeps the objectives in the world that as many others as it may miss in go before."""
+        worlds = () if tried.failing > self.failing else self._ranked(tried, self.failing)
+        return any(tried.figures[world.number] is not None for world in worlds)
 
-    def _tried(self, cell: Cell) -> VisitedCell:
-        key = self.key(cell)
-        bounds = [one for each in self._bounds if (one := each.excludes(cell)) is not None]
-        if len(bounds) > self.failing:
-            return VisitedCell(cell, key, bounds=tuple(bounds))
-        figures: list[Figures | None] = []
-        for inputs in self.traffics:
-            figures.append(attempt(self.space, cell, inputs))
-            if figures.count(None) > self.failing:
-                break
-        return VisitedCell(cell, key, tuple(figures))
+    def _levels(self) -> Iterator[list[Cell]]:
+        """Cells in ascending cost, those of one cost together, those first that have least to do in the first world."""
+        of = self._bounds[0]
+        keyed = sorted(
+            (self.key(cell), of.load(cell), number, cell) for number, cell in enumerate(self.space.cells())
+        )
+        for _, level in itertools.groupby(keyed, key=lambda one: one[0]):
+            yield [one[-1] for one in level]
+
+    def _looked(self, cell: Cell, harder: int | None) -> VisitedCell:
+        tried = self._known.get(cell)
+        if tried is None:
+            tried = VisitedCell(cell, self.key(cell), _excluded(cell, self.worlds, self._bounds))
+        if tried.failing > self.failing:
+            return tried
+        for world in self._ranked(tried, harder):
+            if world.number not in tried.figures:
+                figures = {**tried.figures, world.number: attempt(world.space, cell, world.inputs)}
+                tried = replace(tried, figures=figures)
+                if tried.failing > self.failing:
+                    break
+        return tried
+
+    def _ranked(self, tried: VisitedCell, harder: int | None) -> Sequence[World]:
+        """Worlds that do not exclude a cell, those first that ask most of it; or the one of them that `harder` others of all
+        go before."""
+        ranked = sorted(
+            (-of.load(tried.cell), world.number, world)
+            for world, of in zip(self.worlds, self._bounds)
+            if world.number not in tried.bounds
+        )
+        worlds = [world for *_, world in ranked]
+        return worlds if harder is None else worlds[max(0, harder - len(tried.bounds)) :][:1]
+
+
+def _excluded(cell: Cell, worlds: Sequence[World], bounds: Sequence[Bounds]) -> dict[int, tuple[int, Bound]]:
+    """The bounds that exclude a cell, by number of the world."""
+    excludes = ((world.number, of.excludes(cell)) for world, of in zip(worlds, bounds))
+    return {number: bound for number, bound in excludes if bound is not None}
+
+
+def _cut(items: Sequence[T], most: int) -> Iterator[Sequence[T]]:
+    """Items in their order, at most so many at once."""
+    return (items[begin : begin + most] for begin in range(0, len(items), most))
 
 
 def rank(tried: VisitedCell) -> tuple[int, int, int, float]:
-    """Fewest traces that it fails on, then fewest pools apart, then fewest misses, then the earliest first tokens.
+    """Fewest worlds that it fails in, then fewest pools apart, then fewest misses, then the earliest first tokens.
 
     Pools apart gained nothing where somebody measured them beside as many replicas that do both
     (`benchmarks/serving/settings.py`), so they are no plan for the sake of a few misses.
     """
-    kept = [figures for figures in tried.figures if figures is not None]
+    kept = [figures for figures in tried.figures.values() if figures is not None]
     apart = sum(dict(zip(PLAN_AXES, choice.variant.settings))["decode"] is not None for choice in tried.cell)
     misses, first_ms = sum(figures.misses for figures in kept), sum(one.ttft_p99_ms for one in kept)
     return tried.failing, apart, misses, first_ms

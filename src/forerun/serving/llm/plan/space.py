@@ -20,6 +20,7 @@ from forerun.serving.inputs.profile import ARTIFACT_PRICES_USD_PER_H
 from forerun.serving.inputs.routing import visited_stages
 from forerun.serving.llm.inputs.model import LanguageModel
 from forerun.serving.llm.inputs.resolve import language_model_of
+from forerun.serving.llm.plan.draws import drawn
 from forerun.serving.llm.scenario.language_model import (
     PLAN_AXES,
     DecodePoolSpec,
@@ -184,6 +185,20 @@ class Space:
                 llm=stage.specs[choice.variant],
             )
         return self.scenario.with_(configuration=placed)
+
+    def drawn(self, number: int) -> Space:
+        """The space in a world (see `plan.draws`)."""
+        stages = (
+            replace(
+                stage,
+                models={
+                    variant: drawn(model, self.scenario.seed, number)
+                    for variant, model in stage.models.items()
+                },
+            )
+            for stage in self.stages
+        )
+        return replace(self, stages=tuple(stages)) if number else self
 
     def pipeline(self, cell: Cell, inputs: Inputs) -> Pipeline:
         """The pipeline of some inputs with a cell's choices.

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from forerun.core.result.stats import proportion_interval
 from forerun.core.result.tables import Column, Table, TableSchema
 from forerun.serving.inputs.inputs import Inputs
+from forerun.serving.llm.plan.confidence import Step
 from forerun.serving.llm.plan.runs import Figures, shown
-from forerun.serving.llm.plan.search import VisitedCell
+from forerun.serving.llm.plan.search import Search, VisitedCell
 from forerun.serving.llm.plan.space import Cell, Space
+from forerun.serving.policy.envelope import mean_rate_rps
 
 _CONFIGURATION: Final = Column("configuration", "", "replicas x hardware and what was chosen, by stage")
 _FIGURES: Final = (
@@ -41,7 +44,11 @@ CELLS: Final = TableSchema(
     "cells",
     (
         Column("cost_usd_per_h", "$/h", "price times replicas, all stages"),
-        Column("verdict", "", "met; missed: it was run; bounded: it cannot keep the objectives"),
+        Column(
+            "verdict",
+            "",
+            "met; missed: it was run; bounded: it cannot keep the objectives; left out: as dear, worse in one world",
+        ),
         Column("reason", "", "of a bounded cell"),
         Column("hardware", "", "what the stages run on"),
         *_FIGURES,
@@ -81,14 +88,32 @@ HARDWARE: Final = TableSchema(
     "the cheapest cell of each hardware",
 )
 
-TRACES: Final = TableSchema(
-    "traces",
+MISSED: Final = TableSchema(
+    "missed",
     (
-        Column("trace", "", "number of the fresh trace"),
-        Column("misses", "queries", "queries that miss; nan where an objective was missed and the run ended"),
-        Column("kept", "", "whether all objectives are kept"),
+        Column("world", "", "number of the fresh trace and of the draw of costs"),
+        Column("rate_rps", "1/s", "mean rate of the trace"),
+        Column(
+            "longer",
+            "",
+            "what the shortest iteration takes there, over what costs state; the longest of all stages",
+        ),
     ),
-    "the traces that the plan was made for",
+    "the models and traffics in which the plan misses an objective",
+)
+
+CONFIDENCES: Final = TableSchema(
+    "confidence",
+    (
+        Column("confidence", "", "share of the models and traffics that must keep the objectives"),
+        Column("kept", "", "share that does"),
+        Column("kept_low", "", "and where it lies for all models and traffics: at least"),
+        Column("kept_high", "", "and at most"),
+        Column("cost_usd_per_h", "$/h", "cost of the cheapest that was found to; nan: none was"),
+        Column("more_usd_per_h", "$/h", "what it costs more than at the confidence above"),
+        _CONFIGURATION,
+    ),
+    "what more confidence costs",
 )
 
 
@@ -109,10 +134,8 @@ def hardware_of(cell: Cell) -> str:
 
 
 def reason(space: Space, tried: VisitedCell) -> str:
-    """Why a bound excludes a cell, in words; empty where none does."""
-    if not tried.bounds:
-        return ""
-    place, bound = tried.bounds[0]
+    """Why a bound excludes a cell, in words."""
+    place, bound = next(iter(tried.bounds.values()))
     name = space.stages[place].name
     if bound.overworks(tried.cell[place].replicas):
         tokens = "all tokens" if bound.whole else "first tokens"
@@ -125,33 +148,63 @@ def _sure(space: Space, cell: Cell, figures: Figures, inputs: Inputs) -> Figures
     return shown(space, space.pipeline(cell, inputs), inputs, figures).figures
 
 
-def cells_table(
-    space: Space, tried: tuple[VisitedCell, ...], failing: int, traffics: Sequence[Inputs]
-) -> Table:
-    """The cells that were looked at.
-
-    Parameters
-    ----------
-    tried : the cells, cheapest first.
-    failing : on how many traces a cell may miss an objective.
-    traffics : the scenario's inputs on each of these traces.
-    """
-    rows = []
-    for one in tried:
-        verdict = "bounded" if one.bounds else "missed" if one.failing > failing else "met"
-        first = next(((figures, inputs) for figures, inputs in zip(one.figures, traffics) if figures), None)
-        row = row_of(_sure(space, one.cell, *first) if first is not None and verdict == "met" else None)
+def cells_table(search: Search) -> Table:
+    """The cells that were looked at, cheapest first."""
+    rows, space = [], search.space
+    for one in search.tried:
+        verdict = "met" if search.keeps(one) else "missed" if one.failing > search.failing else "left out"
+        verdict = "bounded" if search.excluded(one) else verdict
+        first = next(
+            ((world, figures) for world in search.worlds if (figures := one.figures.get(world.number))), None
+        )
+        sure = None
+        if first is not None and verdict == "met":
+            (_, drawn, inputs), figures = first
+            sure = _sure(drawn, one.cell, figures, inputs)
+        row = row_of(sure)
         rows.append(
             (
                 float(space.cost(one.cell)),
                 verdict,
-                reason(space, one),
+                reason(space, one) if verdict == "bounded" else "",
                 hardware_of(one.cell),
                 *row,
                 space.named(one.cell),
             )
         )
     return Table.of_rows(CELLS, rows)
+
+
+def missed_table(search: Search, best: VisitedCell) -> Table:
+    """The worlds in which the plan misses an objective."""
+    rows = []
+    for number, space, inputs in search.worlds:
+        if number in best.bounds or number in best.missed:
+            longer = [
+                drawn.models[choice.variant].cost.least_ms / stage.models[choice.variant].cost.least_ms
+                for drawn, stage, choice in zip(space.stages, search.space.stages, best.cell)
+            ]
+            rows.append((number, mean_rate_rps(inputs.arrivals_ms), max(longer)))
+    return Table.of_rows(MISSED, rows)
+
+
+def confidence_table(search: Search, steps: Sequence[Step]) -> Table:
+    """What more confidence costs."""
+    rows: list[tuple[object, ...]] = []
+    before = float("nan")
+    for share, best in steps:
+        cost, kept, name = float("nan"), (float("nan"),) * 3, ""
+        if best is not None:
+            cost, name, count = (
+                float(search.space.cost(best.cell)),
+                search.space.named(best.cell),
+                len(search.worlds),
+            )
+            interval = proportion_interval(count - best.failing, count)
+            kept = (1 - best.failing / count, interval.low, interval.high)
+        rows.append((share, *kept, cost, cost - before, name))
+        before = cost
+    return Table.of_rows(CONFIDENCES, rows)
 
 
 def pareto(space: Space, kept: list[tuple[Cell, Figures]], inputs: Inputs) -> Table:

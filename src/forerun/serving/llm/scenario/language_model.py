@@ -43,6 +43,20 @@ class Limit(NamedTuple):
     wanted: float | None
 
 
+#: of the logarithms of the coefficients, in the order of `calibration.replay.COEFFICIENTS`
+Row = Annotated[tuple[float, ...], msgspec.Meta(min_length=7, max_length=7)]
+
+
+def together(deviation: float) -> Row:
+    """All iterations longer or shorter by one factor.
+
+    Parameters
+    ----------
+    deviation : standard deviation of its logarithm.
+    """
+    return (deviation,) * 5 + (0.0, 0.0)
+
+
 class FitRecord(Spec, frozen=True, kw_only=True):
     """What a fit of costs knows of itself, as `forerun fit` writes it.
 
@@ -52,6 +66,8 @@ class FitRecord(Spec, frozen=True, kw_only=True):
     errors: by figure, such as `ttft_p99_ms`, the same of the figure of an unseen load.
     misses: by figure, the median relative error on the data themselves, where it is more than a fit should have (left out:
         nowhere); a scenario must accept it.
+    spread: how unsure the coefficients are, and how they go together: a draw adds to the logarithms of all seven each of
+        these rows times a standard normal number (left out: there are no draws).
     """
 
     experiments: Count
@@ -61,8 +77,9 @@ class FitRecord(Spec, frozen=True, kw_only=True):
     step_error: NotNegative
     errors: dict[str, NotNegative] = {}
     misses: dict[str, NotNegative] | None = None
+    spread: tuple[Row, ...] | None = None
 
-    added_later: ClassVar[tuple[str, ...]] = ("misses",)
+    added_later: ClassVar[tuple[str, ...]] = ("misses", "spread")
 
     @property
     def missing(self) -> str:
@@ -85,6 +102,8 @@ class Coefficients(Spec, frozen=True, kw_only=True):
     host_ms, host_ms_per_seq: that the host takes for an iteration and for each of its decodes while the accelerator works,
         so that it takes at least as long (left out: nothing).
     launch_ms: at least, of an iteration with prompts or drafts, whose kernels are launched one by one (left out: nothing).
+    unsure: standard deviation of the logarithm of the times of iterations, where they were not fitted; 0: they are exact
+        (left out: it is not known, and no plan can hold over what they may be).
     fit: where these are from and how far off they are, if they were fitted.
     """
 
@@ -98,11 +117,19 @@ class Coefficients(Spec, frozen=True, kw_only=True):
     host_ms: NotNegative | None = None
     host_ms_per_seq: NotNegative | None = None
     launch_ms: NotNegative | None = None
+    unsure: NotNegative | None = None
     fit: FitRecord | None = None
 
     added_later: ClassVar[tuple[str, ...]] = (
-        "hidden_prefill_tokens", "host_ms", "host_ms_per_seq", "launch_ms",
+        "hidden_prefill_tokens", "host_ms", "host_ms_per_seq", "launch_ms", "unsure",
     )  # fmt: skip
+
+    @property
+    def spread(self) -> tuple[Row, ...] | None:
+        """As that of a fit; of times that were not fitted all are longer or shorter together."""
+        if self.fit is not None and self.fit.spread is not None:
+            return self.fit.spread
+        return None if self.unsure is None else (together(self.unsure),)
 
     def problems(self) -> list[tuple[str, str]]:
         """The hidden prefill tokens take no longer than `a_ms`."""

@@ -1,0 +1,176 @@
+"""How sure a plan is: what it costs to be surer or less sure, how it does in further worlds, and what would settle it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from forerun.core.errors import Problem, ScenarioError
+from forerun.core.result.stats import Interval, proportion_interval
+from forerun.serving.inputs.inputs import Inputs
+from forerun.serving.inputs.prepare import prepare
+from forerun.serving.inputs.routing import visited_stages
+from forerun.serving.llm.inputs.model import LanguageModel
+from forerun.serving.llm.plan.draws import worlds
+from forerun.serving.llm.plan.runs import tpots_ms, whole
+from forerun.serving.llm.plan.search import Search, VisitedCell, World
+from forerun.serving.llm.plan.space import Cell, Space
+from forerun.serving.policy.envelope import mean_rate_rps
+from forerun.serving.scenario.limits import may_miss
+
+#: worlds of a first answer; so many times more while a plan turns out to hold in fewer than was asked for, up to a limit
+WORLDS: Final = 32
+MORE: Final = 4
+MOST_WORLDS: Final = 512
+#: further worlds that a plan is tried in: so many, and as many again while the share is not clearly above or below what was
+#: asked for
+FRESH: Final = 60
+MOST_FRESH: Final = 240
+#: shares of the worlds that a plan is also made for
+CONFIDENCES: Final = (0.5, 0.9, 0.99)
+#: a measurement settles costs if its mean time between tokens is so many times less uncertain than they make it
+FINER: Final = 3
+LEAST_MINUTES: Final = 5
+
+
+def worlds_of(space: Space, inputs: Inputs, numbers: range) -> list[World]:
+    """Worlds of a space, each with its costs and traffic. Raises ScenarioError where costs cannot be drawn."""
+    problems = []
+    for stage in space.stages:
+        unknown = dict.fromkeys(
+            variant.hardware for variant, model in stage.models.items() if not _known(model)
+        )
+        if unknown:
+            what = (
+                f"how unsure the costs of {', '.join(unknown)} are is not known, so no plan holds with a confidence: fit "
+                "them (`forerun fit` writes it), or say `unsure: 0.05` in cost (0: they are exact)"
+            )
+            problems.append(Problem(f"$.configuration.{stage.name}.llm", what))
+    if problems:
+        raise ScenarioError(*problems)
+    drawn = worlds(inputs, numbers)
+    return [World(number, space.drawn(number), other) for number, other in zip(numbers, drawn)]
+
+
+def _known(model: LanguageModel) -> bool:
+    """Whether the costs of a model can be drawn."""
+    models = [model] if model.decode is None else [model, model.decode.llm]
+    return all(one.cost.spread is not None for one in models)
+
+
+class Tried(NamedTuple):
+    """How a plan does in worlds that it was not made for.
+
+    Parameters
+    ----------
+    worlds : how many.
+    kept : in how many of them it keeps the objectives.
+    share : the interval of the share of all worlds.
+    """
+
+    worlds: int
+    kept: int
+    share: Interval
+
+
+def tried_in(space: Space, cell: Cell, inputs: Inputs, behind: int, asked: float) -> Tried:
+    """Try a cell in further worlds: more of them while the interval contains what was asked for.
+
+    Parameters
+    ----------
+    behind : the number of the last world that is known.
+    asked : the share of the worlds that it should keep the objectives in.
+    """
+    planned = prepare(space.placed(cell), inputs.files, inputs.pipeline.seed)
+    kept, tried = 0, 0
+    while True:
+        for world in worlds(planned, range(behind + tried + 1, behind + tried + FRESH + 1)):
+            kept += whole(space, world.pipeline, world).met
+        tried += FRESH
+        share = proportion_interval(kept, tried)
+        if tried >= MOST_FRESH or not share.low <= asked <= share.high:
+            return Tried(tried, kept, share)
+
+
+class Step(NamedTuple):
+    """The plan at one confidence.
+
+    Parameters
+    ----------
+    confidence : share of the worlds that it must hold in.
+    best : a cheap one that does (None: none does).
+    """
+
+    confidence: float
+    best: VisitedCell | None
+
+
+def ladder(search: Search, best: VisitedCell, confidence: float) -> Iterator[Step]:
+    """Plans at some confidences, the one that was asked for among them, lowest first."""
+    for share in sorted({*CONFIDENCES, confidence}):
+        failing = may_miss(share, len(search.worlds))
+        yield Step(share, best if failing == search.failing else search.allowing(failing).cheap())
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """A load whose measurement would say whether a cheaper cell does.
+
+    Parameters
+    ----------
+    cell : the cheaper one.
+    holds : share of the draws of its costs in which it keeps the objectives on the scenario's own traffic.
+    saving_usd_per_h : expected, if its costs were known.
+    rates_rps : by stage, requests of this traffic to send to one replica.
+    minutes : for how long.
+    """
+
+    cell: Cell
+    holds: float
+    saving_usd_per_h: float
+    rates_rps: dict[str, float]
+    minutes: float
+
+
+def settling(search: Search, best: VisitedCell, steps: list[Step], inputs: Inputs) -> Measurement | None:
+    """The one measurement that is worth most: of the cheaper plans of lower confidence, that whose costs, once known, save
+    most in expectation; None where costs do not decide whether one of them does.
+
+    Parameters
+    ----------
+    best : the plan.
+    steps : plans at other confidences.
+    inputs : the scenario's, on its own traffic.
+    """
+    space, cost = search.space, search.space.cost(best.cell)
+    cheaper = {one.best.cell: cost - space.cost(one.best.cell) for one in steps if one.best is not None}
+    found = [_measured(search, cell, float(saved), inputs) for cell, saved in cheaper.items() if saved > 0]
+    settles = [one for one in found if 0 < one.holds < 1]
+    return max(settles, key=lambda one: one.saving_usd_per_h, default=None)
+
+
+def _measured(search: Search, cell: Cell, saved_usd_per_h: float, inputs: Inputs) -> Measurement:
+    """What measuring a cell's costs is worth.
+
+    Parameters
+    ----------
+    saved_usd_per_h : what it costs less than the plan.
+    """
+    space = search.space
+    drawn = [whole(world.space, world.space.pipeline(cell, inputs), inputs) for world in search.worlds]
+    holds = sum(figures.met for figures in drawn) / len(drawn)
+    pipeline = space.pipeline(cell, inputs)
+    visited = visited_stages(pipeline, len(inputs.arrivals_ms))
+    rates_rps = {
+        stage.name: mean_rate_rps(inputs.arrivals_ms) * float(visited[stage.number].mean()) / choice.replicas
+        for stage, choice in zip(space.stages, cell)
+    }
+    own_ms = tpots_ms(space, pipeline, inputs)
+    of_draws = float(np.std(np.log([figures.tpot_p99_ms for figures in drawn])))
+    requests = (FINER * own_ms.std() / own_ms.mean() / of_draws) ** 2 if of_draws > 0 else math.nan
+    minutes = max(LEAST_MINUTES, float(requests) / min(rates_rps.values()) / 60)
+    return Measurement(cell, holds, holds * saved_usd_per_h, rates_rps, minutes)

@@ -1,0 +1,151 @@
+"""Worlds that a plan must hold in: the traffic that may come, with its tokens, and what iterations may really take.
+
+World 0 is the scenario's own traffic at its costs as stated. The others have a fresh trace each, and a draw of all costs: of
+the coefficients, as they go together, and of what figures are off beside that, which tightens or widens their limits.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+
+import numpy as np
+
+from forerun.core.errors import UsageError
+from forerun.core.rng import stream
+from forerun.serving.inputs.inputs import Inputs
+from forerun.serving.inputs.pipeline import Floats, Ints, Pipeline
+from forerun.serving.inputs.prepare import prepare
+from forerun.serving.llm.calibration.knee import DEVIATIONS
+from forerun.serving.llm.calibration.replay import cost_of, possible
+from forerun.serving.llm.inputs.model import LanguageModel
+from forerun.serving.llm.scenario.language_model import FitRecord, Kind
+from forerun.serving.scenario.traces import Generated
+
+
+def worlds(inputs: Inputs, numbers: Iterable[int]) -> Iterator[Inputs]:
+    """The inputs in some worlds, one after the other.
+
+    Parameters
+    ----------
+    inputs : of the scenario, or of a cell of its space: both get the same traffic, and equal costs the same draws.
+    numbers : of the worlds; one number gives the same world in every plan.
+
+    Raises UsageError where the seed changes nothing.
+    """
+    seed = inputs.scenario.seed
+    for number in numbers:
+        if not number:
+            yield inputs
+            continue
+        other = fresh(inputs, number)
+        stages = (
+            stage if stage.llm is None else replace(stage, llm=drawn(stage.llm, seed, number))
+            for stage in other.pipeline.stages
+        )
+        yield replace(other, pipeline=replace(other.pipeline, stages=tuple(stages)))
+
+
+def numbers_of(traces: int) -> Iterable[int]:
+    """The numbers of the worlds that are planned for.
+
+    Parameters
+    ----------
+    traces : fresh ones (0: the scenario's own, alone).
+    """
+    return range(1, traces + 1) if traces else (0,)
+
+
+def drawn(llm: LanguageModel, seed: int, number: int) -> LanguageModel:
+    """A model with costs, and limits, as they may be in a world; as it is where nothing can be drawn.
+
+    Parameters
+    ----------
+    seed : of the scenario.
+    number : of the world.
+    """
+    pool, cost = llm.decode, llm.cost
+    if pool is not None:
+        llm = replace(llm, decode=replace(pool, llm=drawn(pool.llm, seed, number)))
+    if cost.spread is None:
+        return llm
+    values = np.array([*cost.terms, cost.request_ms, cost.hidden_prefill])
+    # Costs that are written alike are one fit, whatever they stand for.
+    draws = stream(seed, "planning costs", repr((cost.terms, cost.spread)), number)
+    logs = draws.normal(size=len(cost.spread)) @ np.array(cost.spread)
+    other = replace(cost_of(possible(values * np.exp(logs))), fit=cost.fit, spread=cost.spread)
+    off = dict(zip(("ttft", "tpot", "itl", "e2e"), draws.normal(size=4).tolist()))
+    limits = tuple(
+        one._replace(limit_ms=one.limit_ms * math.exp(off[one.kind] * _beside(cost.fit, one.kind)))
+        for one in llm.limits
+    )
+    return replace(llm, cost=other, limits=limits)
+
+
+def _beside(fit: FitRecord | None, kind: Kind) -> float:
+    """Standard deviation of what the logarithm of a figure is off by beside the error of iterations."""
+    if fit is None:
+        return 0.0
+    own = fit.errors.get(f"{kind}_p99_ms", fit.step_error)
+    return math.sqrt(max(0.0, own**2 - fit.step_error**2)) / DEVIATIONS
+
+
+def fresh(inputs: Inputs, number: int) -> Inputs:
+    """The inputs on other traffic.
+
+    The same process on other streams, tokens and all; a recorded trace as a moving-block bootstrap of its requests with the
+    gaps before them (circular, blocks of about the cube root of its length squared).
+
+    Parameters
+    ----------
+    number : of the trace; one number gives the same trace in every plan.
+
+    Raises UsageError where the seed changes nothing.
+    """
+    scenario = inputs.scenario
+    if not isinstance(scenario.trace, Generated):
+        return _resampled(inputs, number)
+    seed = int(stream(scenario.seed, "planning trace", number).integers(2**32))
+    other = prepare(inputs.scenario, inputs.files, seed)
+    if np.array_equal(other.arrivals_ms, inputs.arrivals_ms):
+        what = (
+            "the process gives the same arrivals whatever the seed, so there are no fresh traces to plan for"
+        )
+        raise UsageError.at("traces", what)
+    return other
+
+
+def _resampled(inputs: Inputs, number: int) -> Inputs:
+    arrivals_ms = inputs.arrivals_ms
+    n = len(arrivals_ms)
+    block = max(1, round(n ** (2 / 3)))
+    starts = stream(inputs.scenario.seed, "planning trace", number).integers(0, n, size=-(-n // block))
+    rows = ((starts[:, None] + np.arange(block)) % n).ravel()[:n]
+    gaps_ms = np.diff(arrivals_ms, prepend=arrivals_ms[0])
+    # The first query has no gap before it; a block that wraps around takes the mean instead.
+    gaps_ms[0] = gaps_ms[1:].mean() if n > 1 else 0.0
+    drawn_ms = gaps_ms[rows]
+    drawn_ms[0] = 0.0
+    return _with_rows(inputs, rows, np.cumsum(drawn_ms))
+
+
+def _with_rows(inputs: Inputs, rows: Ints, arrivals_ms: Floats) -> Inputs:
+    """The inputs with other queries: those of the rows, with tokens, prefixes and recorded edges."""
+    stages = []
+    for stage in inputs.pipeline.stages:
+        edges = tuple(
+            edge if edge.recorded is None else replace(edge, recorded=edge.recorded[rows])
+            for edge in stage.edges
+        )
+        llm = stage.llm
+        if llm is not None:
+            shared = None if llm.shared is None else llm.shared.rows(rows)
+            llm = replace(llm, prompt=llm.prompt[rows], output=llm.output[rows], shared=shared)
+            if len(llm.keys):
+                # A request that is drawn twice is guessed alike both times only by chance.
+                keys = (llm.keys[rows] + np.arange(len(rows)) * 0x61C88647) % 2**32
+                llm = replace(llm, keys=keys)
+        stages.append(replace(stage, edges=edges, llm=llm))
+    pipeline = Pipeline(tuple(stages), seed=inputs.pipeline.seed)
+    return replace(inputs, pipeline=pipeline, arrivals_ms=arrivals_ms)
