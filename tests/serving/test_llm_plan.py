@@ -81,7 +81,7 @@ def scenario_data(draw: np.random.Generator) -> dict[str, Any]:
         llm["prefix_cache"] = {"system_prompts": 3, "system_tokens": 64}
     if cost["kv_ms_per_token"] and "scheduler" in llm["plan"] and len(llm["plan"]["scheduler"]) == 1:
         llm["plan"]["speculation"] = [None, {"draft_tokens": 3, "acceptance": 0.7, "draft_ms": 0.3}]
-    return {
+    data = {
         "domain": "serving",
         "seed": int(draw.integers(1000)),
         "trace": {
@@ -96,6 +96,9 @@ def scenario_data(draw: np.random.Generator) -> dict[str, Any]:
         "record": "counts",
         "intervals": {"replications": 0},
     }
+    if "prefix_cache" in llm and draw.random() < 0.7:
+        llm["plan"] |= {"prefix_cache": [None, llm["prefix_cache"]], "max_seqs": [8]}
+    return data
 
 
 def scenario_of(data: dict[str, Any]) -> Scenario:
@@ -177,6 +180,8 @@ def feasible() -> dict[str, Any]:
         "decode_ms_per_seq": 0.15,
     }
     data["configuration"]["Chat"]["llm"].pop("prefix_cache", None)
+    data["configuration"]["Chat"]["llm"]["plan"].pop("prefix_cache", None)
+    data["configuration"]["Chat"]["llm"]["plan"]["max_seqs"] = [2, 8]
     data.pop("slo_ms", None)
     return data
 
@@ -364,6 +369,12 @@ def test_a_saved_plan_is_verified_with_its_options(planned: LanguagePlan, tmp_pa
             {},
             "has classes of requests",
         ),
+        (
+            {"plan": {"prefix_cache": [{"system_prompts": 2, "system_tokens": 64}]}},
+            {},
+            "prefix_cache: is the stage's own or null",
+        ),
+        ({}, {"confidence": 0.9}, "how unsure the costs of H100, A100 are is not known"),
         ({}, {"method": "greedy"}, "method: says nothing about language models"),
         ({}, {"objective": "throughput"}, "objective: no 'throughput'"),
         ({"plan": {"max_seqs": list(range(1, 502))}}, {"max_replicas": 400}, "at most 200,000 are planned"),

@@ -166,9 +166,8 @@ def language_plan(
     tables["cells"] = plan_tables.cells_table(search)
     why = _why(search, found, best, options)
     if tried is not None:
-        worlds = len(search.worlds)
         why = (
-            f"{why}. It keeps them in {worlds - best.failing} of {worlds} models and traffics, and in "
+            f"{why}. It keeps them in {traces - best.failing} of {traces} models and traffics, and in "
             f"{tried.kept / tried.worlds:.0%} of {tried.worlds} others"
         )
     if doubt:

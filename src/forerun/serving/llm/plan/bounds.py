@@ -122,7 +122,14 @@ class Bounds:
         spans_ms = self._once(("span", number, whole, llm.limits), lambda: self._spans(llm, slo_ms, whole))
         if spans_ms is None:
             return None
-        held = (number, llm.kv_blocks, llm.block_tokens, llm.rules.reserved, llm.speculation)
+        held = (
+            number,
+            llm.kv_blocks,
+            llm.block_tokens,
+            llm.rules.reserved,
+            llm.speculation,
+            llm.shared is None,
+        )
         p, o, who = self._once(held, lambda: _tokens(llm))
         each_ms, costs = llm.cost.beside_ms, () if llm.cost.tabled else llm.cost.terms
         late = self._once(
@@ -215,7 +222,7 @@ def _tokens(llm: LanguageModel) -> tuple[Floats, Floats, tuple[Hashable, ...]]:
     served = ~llm.refused
     steps = 1 + llm.least_steps
     prompt, output = (np.where(served, tokens, 0).astype(np.float64) for tokens in (llm.prompt, steps))
-    return prompt, output, (served.tobytes(), llm.speculation)
+    return prompt, output, (served.tobytes(), llm.speculation, llm.shared is None)
 
 
 def _work_ms(llm: LanguageModel, p: Floats, o: Floats, whole: bool) -> Floats:

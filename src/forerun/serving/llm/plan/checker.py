@@ -24,7 +24,7 @@ from forerun.serving.inputs.prepare import prepare
 from forerun.serving.inputs.profile import ARTIFACT_PRICES_USD_PER_H
 from forerun.serving.inputs.routing import visited_stages
 from forerun.serving.llm.plan.draws import numbers_of, worlds
-from forerun.serving.llm.scenario.language_model import LanguageModelSpec
+from forerun.serving.llm.scenario.language_model import LATER_AXES, LanguageModelSpec
 from forerun.serving.llm.summary.models import model_figures
 from forerun.serving.scenario import Scenario
 
@@ -341,9 +341,9 @@ def _met(inputs: Inputs) -> bool:
 
 
 def _written(cell: Mapping[str, _Choice]) -> dict[str, _Choice]:
-    """A cell as a certificate has it: speculation only where there is some."""
+    """A cell as a certificate has it: later axes only where they are used."""
     return {
-        name: {key: value for key, value in chosen.items() if key != "speculation" or value is not None}
+        name: {key: value for key, value in chosen.items() if key not in LATER_AXES or value is not None}
         for name, chosen in cell.items()
     }
 

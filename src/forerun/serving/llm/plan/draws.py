@@ -18,7 +18,7 @@ from forerun.serving.inputs.inputs import Inputs
 from forerun.serving.inputs.pipeline import Floats, Ints, Pipeline
 from forerun.serving.inputs.prepare import prepare
 from forerun.serving.llm.calibration.knee import DEVIATIONS
-from forerun.serving.llm.calibration.replay import cost_of, possible
+from forerun.serving.llm.calibration.replay import possible
 from forerun.serving.llm.inputs.model import LanguageModel
 from forerun.serving.llm.scenario.language_model import FitRecord, Kind
 from forerun.serving.scenario.traces import Generated
@@ -74,7 +74,8 @@ def drawn(llm: LanguageModel, seed: int, number: int) -> LanguageModel:
     # Costs that are written alike are one fit, whatever they stand for.
     draws = stream(seed, "planning costs", repr((cost.terms, cost.spread)), number)
     logs = draws.normal(size=len(cost.spread)) @ np.array(cost.spread)
-    other = replace(cost_of(possible(values * np.exp(logs))), fit=cost.fit, spread=cost.spread)
+    *terms, request_ms, hidden = possible(values * np.exp(logs)).tolist()
+    other = replace(cost, terms=tuple(terms), request_ms=request_ms, hidden_prefill=hidden)
     off = dict(zip(("ttft", "tpot", "itl", "e2e"), draws.normal(size=4).tolist()))
     limits = tuple(
         one._replace(limit_ms=one.limit_ms * math.exp(off[one.kind] * _beside(cost.fit, one.kind)))

@@ -18,15 +18,18 @@ from forerun.serving.inputs.inputs import Inputs
 from forerun.serving.inputs.pipeline import Pipeline
 from forerun.serving.inputs.profile import ARTIFACT_PRICES_USD_PER_H
 from forerun.serving.inputs.routing import visited_stages
-from forerun.serving.llm.inputs.model import LanguageModel
+from forerun.serving.llm.inputs.model import LanguageModel, Prefixes
 from forerun.serving.llm.inputs.resolve import language_model_of
 from forerun.serving.llm.plan.draws import drawn
 from forerun.serving.llm.scenario.language_model import (
+    LATER_AXES,
     PLAN_AXES,
     DecodePoolSpec,
+    DrawnPrefixes,
     FixedTokens,
     LanguageModelSpec,
     PlannedHardware,
+    RecordedPrefixes,
     SpeculationSpec,
 )
 from forerun.serving.plan.space import KEPT
@@ -74,7 +77,7 @@ class Choice(NamedTuple):
         named = {
             axis: value
             for axis, value in zip(PLAN_AXES, self.variant.settings)
-            if axis != "speculation" or value is not None
+            if axis not in LATER_AXES or value is not None
         }
         return {"hardware": self.variant.hardware, "replicas": self.replicas, **to_data(named)}
 
@@ -235,6 +238,8 @@ def _shown(value: object) -> object:
     """A setting in words: a policy by its name, replicas that decode by their number, a draft by its tokens."""
     if isinstance(value, SpeculationSpec):
         return f"{value.draft_tokens} at {value.acceptance:g}"
+    if isinstance(value, RecordedPrefixes | DrawnPrefixes):
+        return "on"
     if isinstance(value, DecodePoolSpec):
         return f"{value.replicas} x {value.hardware}" if value.hardware else value.replicas
     return value.__struct_config__.tag if isinstance(value, NamedSpec) else value or "none"
@@ -258,7 +263,7 @@ def on_traffic(limits: LanguageModel, own: LanguageModel) -> LanguageModel:
         limits,
         prompt=own.prompt,
         output=own.output,
-        shared=own.shared,
+        shared=None if limits.shared is None else own.shared,
         ranks=ranks,
         keys=own.keys,
         decode=pool,
@@ -328,6 +333,11 @@ def _unplannable(scenario: Scenario) -> list[tuple[bool, str, str]]:
                 "has classes of requests; let it be the stage's own",
             )
             checks.append((any(one.rules().classes is not None for one in others), where, what))
+            strange = any(
+                one not in (None, placed.llm.prefix_cache) for one in placed.llm.plan.prefix_cache or ()
+            )
+            where = f"configuration.{name}.llm.plan.prefix_cache"
+            checks.append((strange, where, "is the stage's own or null"))
     return checks
 
 
@@ -374,4 +384,5 @@ def _limits_of(spec: LanguageModelSpec, stage: str, inputs: Inputs) -> LanguageM
             spec.balance if spec.balance in ("round-robin", "least-requests") else "round-robin"
         )
         pool = replace(pool, llm=replace(pool.llm, rules=rules, routing=routing))
-    return replace(model, routing=spec.balance, rules=rules, decode=pool)
+    shared = None if spec.prefix_cache is None else Prefixes.none(1)
+    return replace(model, routing=spec.balance, rules=rules, decode=pool, shared=shared)

@@ -354,6 +354,7 @@ class PlanAxes(Spec, frozen=True, kw_only=True):
     scheduler: which requests an iteration works on.
     decode: replicas that decode what those of the stage prefill; null: these do both.
     speculation: how decodes are drafted; null: they are not (left out: as the stage's).
+    prefix_cache: the stage's own; null: there is none (left out: as the stage's).
     """
 
     hardware: tuple[PlannedHardware, ...] = ()
@@ -364,8 +365,9 @@ class PlanAxes(Spec, frozen=True, kw_only=True):
     scheduler: tuple[Annotated[Scheduler, chosen_from(scheduler_policies)], ...] = ()
     decode: tuple[DecodePoolSpec | None, ...] = ()
     speculation: tuple[SpeculationSpec | None, ...] | None = None
+    prefix_cache: tuple[RecordedPrefixes | DrawnPrefixes | None, ...] | None = None
 
-    added_later: ClassVar[tuple[str, ...]] = ("speculation",)
+    added_later: ClassVar[tuple[str, ...]] = ("speculation", "prefix_cache")
 
     def problems(self) -> list[tuple[str, str]]:
         """Nothing is listed twice."""
@@ -382,7 +384,17 @@ class PlanAxes(Spec, frozen=True, kw_only=True):
 
 
 #: settings of a stage that a plan may choose besides hardware and replicas, each a field of both records
-PLAN_AXES: Final = ("max_seqs", "token_budget", "balance", "scheduler", "decode", "speculation")
+PLAN_AXES: Final = (
+    "max_seqs",
+    "token_budget",
+    "balance",
+    "scheduler",
+    "decode",
+    "speculation",
+    "prefix_cache",
+)
+#: those that cells are written without where they are not used
+LATER_AXES: Final = PlanAxes.added_later
 
 
 class LanguageModelSpec(Spec, frozen=True, kw_only=True):
