@@ -11,12 +11,12 @@ import click
 import pytest
 
 import forerun
-from forerun.core.catalog import starters, write_starter
+from forerun.core.catalog import demos, starters, write_starter
 from forerun.core.cli.main import forerun_command, run
 from forerun.core.errors import StoreError
 
 
-@pytest.mark.parametrize("domain", forerun.domain_names())
+@pytest.mark.parametrize("domain", [*forerun.domain_names(), "llm"])
 def test_the_scenario_of_every_domain_runs(
     domain: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -98,3 +98,12 @@ def test_the_commands_in_the_comments_are_commands(
             command = found
         if words:  # without any, the verb is named, not called
             command.make_context("forerun", words)
+
+
+def test_the_demonstration_of_a_wing_is_planned(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    page = tmp_path / "page.html"
+    assert run(["demo", "llm", "-o", str(page)]) == 0
+    out = capsys.readouterr().out
+    assert "is a prefix cache worth it?" in out and "without a prefix cache" in out and "vllm serve" in out
+    assert forerun.demo("llm").question in page.read_text()
+    assert "llm" not in {one.domain for one in demos()} and "llm" in starters()

@@ -684,3 +684,29 @@ def test_more_than_can_be_carried_has_no_times_to_the_first_token() -> None:
             result = simulate(scenario_of(data))
             assert np.isnan(result.summary["ttft_p99_ms"]) and result.intervals["ttft_p99_ms"].high < 120_000
             assert any("more comes than it can carry" in note for note in result.notes)
+
+
+@pytest.mark.parametrize(
+    ("change", "has", "lacks"),
+    [
+        ({}, ["vllm serve MODEL --max-num-seqs 8", "--no-enable-prefix-caching", "not compared"], []),
+        ({"scheduler": "orca"}, ["vLLM has no such scheduler"], ["vllm serve", "kind: Deployment"]),
+        (
+            {"prefix_cache": {"system_prompts": 3, "system_tokens": 64}, "balance": "longest-prefix"},
+            ["--enable-prefix-caching", "by longest-prefix"],
+            [],
+        ),
+        ({"decode": {"replicas": 1}}, ["need a connector"], ["vllm serve"]),
+        ({"scheduler": {"name": "chunked-prefill", "ahead": True}}, ["--async-scheduling", "app: chat"], []),
+    ],
+)
+def test_a_plan_says_what_to_run(change: dict[str, Any], has: list[str], lacks: list[str]) -> None:
+    data = feasible()
+    llm = data["configuration"]["Chat"]["llm"]
+    llm |= {"ttft_slo_ms": 9000.0, "tpot_slo_ms": 900.0, "plan": {"replicas": [2]}, **change}
+    found = language_plan(scenario_of(data))
+    said = found.data()["deployment"]
+    assert all(part in said for part in has) and not any(part in said for part in lacks), said
+    for line in said.splitlines():
+        if line.startswith("vllm serve"):
+            assert all(f'"{word}"' in said for word in line.split()[3:])

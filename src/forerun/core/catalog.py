@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from forerun.core.domain import domain_names, get_domain, simulate
 from forerun.core.errors import Problem, StoreError, UnknownName
+from forerun.core.planning import plan
+from forerun.core.result.plan import Plan
 from forerun.core.result.run import Result
 from forerun.core.scenario.arguments import name_of, names_of
 from forerun.core.scenario.schema import scenario_schema
 from forerun.core.scenarios import load
+from forerun.core.slices import wings
 from forerun.core.study.executors.apart import apart
 
 #: the scenario among a starter's files
@@ -65,11 +68,15 @@ def schema(name: str) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Demo:
-    """A domain's demonstration: a question, and the scenario file that answers it."""
+    """The demonstration of a domain, or of a wing of one: a question, and the scenario file that answers it.
+
+    options: with which it is planned (default None: it is simulated).
+    """
 
     domain: str
     question: str
     scenario: Path
+    options: Mapping[str, Any] | None = None
 
 
 def demos() -> tuple[Demo, ...]:
@@ -82,15 +89,21 @@ def demos() -> tuple[Demo, ...]:
     return tuple(entries)
 
 
-def demo(name: str) -> Demo:
-    """The demonstration of a domain: a question, and the scenario file that answers it.
+def _planned() -> tuple[Demo, ...]:
+    """The demonstrations of wings."""
+    found = ((folder, folder / "demo.yaml", options) for folder, options in wings().items())
+    return tuple(Demo(folder.name, _question(path), path, options) for folder, path, options in found)
 
-    name: of the domain. Raises UnknownName if the domain has none.
+
+def demo(name: str) -> Demo:
+    """The demonstration of a domain, or of a wing of one: a question, and the scenario file that answers it.
+
+    name: of the domain or wing. Raises UnknownName if it has none.
 
     >>> forerun.demo("energy").question
     'A small image model, retrained every night, on self-made measurements: who finds the cheapest batch size and limit?'
     """
-    known = {entry.domain: entry for entry in demos()}
+    known = {entry.domain: entry for entry in (*demos(), *_planned())}
     name = name_of(name)
     if name not in known:
         raise UnknownName.among("demonstration", name, known)
@@ -99,24 +112,27 @@ def demo(name: str) -> Demo:
 
 def run_demos(
     names: Sequence[str] = (), *, workers: int = 1, progress: Callable[[Demo], None] = lambda entry: None
-) -> tuple[tuple[Demo, Result], ...]:
-    """Simulate demonstrations and return each with its result, in the given order.
+) -> tuple[tuple[Demo, Result | Plan], ...]:
+    """Simulate demonstrations, or plan those of wings, and return each with its result, in the given order.
 
-    names: of the domains (default: all). workers: number of processes (default: 1). progress: called with each demonstration
-    when it is done. Raises UnknownName, and what a simulation raises.
+    names: of domains and wings (default: all domains). workers: number of processes (default: 1). progress: called with each
+    demonstration when it is done. Raises UnknownName, and what a simulation raises.
     """
     chosen = [demo(name) for name in names_of(names, "run_demos", "a list of domains")] or list(demos())
-    results: dict[Demo, Result] = {}
-    for piece in apart(_simulated, chosen, workers):
+    results: dict[Path, Result | Plan] = {}
+    for piece in apart(_answered, chosen, workers):
         if isinstance(piece.result, Exception):
             raise piece.result
-        results[piece.item] = piece.result
+        results[piece.item.scenario] = piece.result
         progress(piece.item)
-    return tuple((entry, results[entry]) for entry in chosen)
+    return tuple((entry, results[entry.scenario]) for entry in chosen)
 
 
-def _simulated(entry: Demo) -> Result:
-    result: Result = simulate(load(entry.scenario)).check()
+def _answered(entry: Demo) -> Result | Plan:
+    scenario = load(entry.scenario)
+    if entry.options is not None:
+        return plan(scenario, **entry.options).check()
+    result: Result = simulate(scenario).check()
     return result
 
 
@@ -132,8 +148,9 @@ def _question(path: Path) -> str:
 
 
 def starters() -> dict[str, Path]:
-    """The starter folder of each domain that has one: `scenario.yaml` and its input files."""
+    """The starter folder of each domain and wing that has one: `scenario.yaml` and its input files."""
     folders = {name: get_domain(name).folder / "starter" for name in domain_names()}
+    folders |= {folder.name: folder / "starter" for folder in wings()}
     return {name: folder for name, folder in folders.items() if (folder / SCENARIO).is_file()}
 
 

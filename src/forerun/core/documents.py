@@ -16,7 +16,8 @@ from forerun.core.domain import find_domain, get_domain, planner_of
 from forerun.core.errors import CheckFailed, Problem, StoreError
 from forerun.core.result.document import ExplainedJob, StoredDocument
 from forerun.core.result.figures import Figure
-from forerun.core.result.plan import PLAN_FORMAT
+from forerun.core.result.numbers import plain
+from forerun.core.result.plan import PLAN_FORMAT, Plan, document
 from forerun.core.result.reading import check_figures, record
 from forerun.core.scenario.spec import AnyScenario, Spec, field_types
 from forerun.core.scenarios import MEASUREMENT_FORMAT, from_data
@@ -247,6 +248,18 @@ def _is_table(rows: Any) -> bool:
 _OWN: Final = {one.format: one for one in (PlanDocument(), MeasurementDocument())}
 #: all formats, those of every domain first
 FORMATS: Final = tuple(dict.fromkeys((*_OWN, *(key.split()[0] for key in documents()))))
+
+
+def stored_plan(name: str, plan: Plan, scenario: Spec, options: Mapping[str, Any]) -> StoredDocument:
+    """A plan as if it came from a file.
+
+    Parameters
+    ----------
+    name : of that file.
+    scenario, options : what was planned, and how.
+    """
+    content: dict[str, Any] = plain(document(plan, scenario, "", options))
+    return PlanDocument().read(name, content)
 
 
 def document_of(content: Mapping[str, Any]) -> Document | None:

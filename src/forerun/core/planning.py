@@ -101,7 +101,7 @@ def check_document(
     StoreError if the document is none of these.
     """
     schema = document.get("schema")
-    if isinstance(schema, str) and schema.startswith("forerun.") and schema.endswith("certificate/1"):
+    if isinstance(schema, str) and schema.startswith("forerun.") and ".certificate/" in schema:
         about = _given(scenario, name)
         return planner_of(schema.split(".")[1]).check_certificate(document, about)
     owner = document_of(document)

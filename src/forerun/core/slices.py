@@ -12,7 +12,7 @@ import pkgutil
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 _ROOT: Final = Path(__file__).parents[1]
 _NAME: Final = __name__.partition(".")[0]
@@ -29,6 +29,8 @@ class Slice:
     measures : by the name of a subcommand of `forerun measure`, the module whose `command` it is.
     figures : by domain, the module that draws more of its runs (`figures`) and measurements (`measured_figures`).
     members : by the group of a registry, the packages or modules with classes of its kind.
+    wings : by the name of a folder in the package that has a starter and a demonstration of its own, the options with which
+        that is planned.
     documents : by format, and what it is of where that has figures of its own, the module whose `DOCUMENT` reads such files.
     reference_logs : by domain, the module whose observer `Logs` writes a run as a published simulator would.
     """
@@ -38,6 +40,7 @@ class Slice:
     measures: Mapping[str, str] = field(default_factory=dict)
     figures: Mapping[str, str] = field(default_factory=dict)
     members: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    wings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     documents: Mapping[str, str] = field(default_factory=dict)
     reference_logs: Mapping[str, str] = field(default_factory=dict)
 
@@ -76,6 +79,14 @@ def documents() -> Mapping[str, str]:
 def reference_logs() -> Mapping[str, str]:
     """The module of a published simulator's logs, by domain."""
     return {key: module for one in slices().values() for key, module in one.reference_logs.items()}
+
+
+@functools.cache
+def wings() -> Mapping[Path, Mapping[str, Any]]:
+    """The folders of wings, and the options with which their demonstrations are planned."""
+    return {
+        folder(key) / name: options for key, one in slices().items() for name, options in one.wings.items()
+    }
 
 
 @functools.cache

@@ -6,6 +6,7 @@ SLICE = Slice(
     domain="forerun.serving.domain",
     verbs="forerun.serving.verbs",
     measures={"serving": "forerun.serving.measure.command"},
+    wings={"llm": {"confidence": 0.9}},
     members={
         "forerun.arrival_processes": ("forerun.serving.traces",),
         "forerun.trace_readers": ("forerun.serving.readers",),

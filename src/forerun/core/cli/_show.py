@@ -21,8 +21,10 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from forerun.core.result.ledger import Ledger
+    from forerun.core.result.plan import Plan
     from forerun.core.result.run import Result
     from forerun.core.result.stats import Interval
+    from forerun.core.result.tables import Table
 
 
 def print_json(data: Any) -> None:
@@ -320,6 +322,63 @@ def print_result(result: Result, *, scenario: str, quiet: bool = False) -> None:
     if not quiet:
         for step in result.next_steps:
             prose(f"next: {step.format(scenario=_unless_set(scenario, step))}")
+
+
+def print_plan(planned: Plan) -> None:
+    """Print the tables, the figures and the why line of a plan, and what to run.
+
+    Parameters
+    ----------
+    planned : as a planner returns it.
+    """
+    from forerun.core.result.numbers import capital, summary_rows
+    from forerun.core.result.plan import ShownPlan
+    from forerun.core.units import readable_unit, split_name
+
+    # Tables of many rows belong into files, not onto a screen.
+    for table in _worth_showing(planned.tables.values()):
+        columns = list(table.schema.columns)
+        if len(columns) > 8:
+            # A candidate's name only repeats its other columns: it is what files refer to it by.
+            columns = [column for column in columns if column.name != "name"]
+        heads = [f"{name} ({unit})" if unit else name for name, unit in (split_name(c.name) for c in columns)]
+        print_table(
+            heads,
+            zip(*(table[column.name].tolist() for column in columns)),
+            title=capital(": ".join(filter(None, (table.schema.name, table.schema.meaning)))),
+            about=columns_about(
+                (head, "" if split_name(column.name)[1] else readable_unit(column.unit), column.meaning)
+                for head, column in zip(heads, columns)
+            ),
+        )
+        click.echo()
+    rows = summary_rows(planned.summary, {}, tuple(planned.summary))
+    print_figures("The plan", (row for row in rows if row[1] not in ("", None)))
+    prose(f"\nwhy: {planned.why}")
+    for note in planned.notes:
+        prose(f"note: {note}")
+    if isinstance(planned, ShownPlan) and planned.code:
+        click.echo(f"\nnext, {planned.code_is_for}:\n\n{planned.code}")
+
+
+def _worth_showing(tables: Iterable[Table]) -> list[Table]:
+    """The tables to print: those with few rows that do not repeat an earlier table.
+
+    Few are 1 to 40. A table repeats an earlier one if that has the same columns and all of its rows.
+
+    Parameters
+    ----------
+    tables : of a plan, in order.
+    """
+    shown: list[tuple[Table, set[str]]] = []
+    for table in tables:
+        rows = {repr(row) for row in zip(*(table[column.name].tolist() for column in table.schema.columns))}
+        repeats = any(
+            before.schema.columns == table.schema.columns and rows <= known for before, known in shown
+        )
+        if 0 < len(table) <= 40 and not repeats:
+            shown.append((table, rows))
+    return [table for table, _ in shown]
 
 
 def print_figures(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -12,7 +11,7 @@ from forerun.core.cli import _options, _show
 from forerun.core.cli._options import Asked, Output
 
 if TYPE_CHECKING:
-    from forerun.core.result.tables import Table
+    pass
 
 
 #: options that the planners of some domains have; the others are common to all
@@ -104,10 +103,8 @@ def command(
     """
     from forerun.core.errors import InputError
     from forerun.core.planning import plan
-    from forerun.core.result.numbers import capital, summary_rows
-    from forerun.core.result.plan import ShownPlan, document, write_document
+    from forerun.core.result.plan import document, write_document
     from forerun.core.scenario.resolve import located
-    from forerun.core.units import readable_unit, split_name
 
     resolved = asked.load(*([_options.ACCEPTED] if accept_fit else []))
     # Of the domains' own options, those that were given; the planner of the domain knows which it has.
@@ -122,49 +119,6 @@ def command(
     if output.as_json:
         _show.print_json(planned.data())
         return
-    # Tables of many rows belong into files, not onto a screen.
-    for table in _worth_showing(planned.tables.values()):
-        columns = list(table.schema.columns)
-        if len(columns) > 8:
-            # A candidate's name only repeats its other columns: it is what files refer to it by.
-            columns = [column for column in columns if column.name != "name"]
-        heads = [f"{name} ({unit})" if unit else name for name, unit in (split_name(c.name) for c in columns)]
-        _show.print_table(
-            heads,
-            zip(*(table[column.name].tolist() for column in columns)),
-            title=capital(": ".join(filter(None, (table.schema.name, table.schema.meaning)))),
-            about=_show.columns_about(
-                (head, "" if split_name(column.name)[1] else readable_unit(column.unit), column.meaning)
-                for head, column in zip(heads, columns)
-            ),
-        )
-        click.echo()
-    rows = summary_rows(planned.summary, {}, tuple(planned.summary))
-    _show.print_figures("The plan", (row for row in rows if row[1] not in ("", None)))
-    _show.prose(f"\nwhy: {planned.why}")
-    for note in planned.notes:
-        _show.prose(f"note: {note}")
-    if isinstance(planned, ShownPlan) and planned.code:
-        click.echo(f"\nnext, in the training program:\n\n{planned.code}")
+    _show.print_plan(planned)
     if out is not None:
         output.hint(f"saved to {out}; next: forerun check {out}")
-
-
-def _worth_showing(tables: Iterable[Table]) -> list[Table]:
-    """The tables to print: those with few rows that do not repeat an earlier table.
-
-    Few are 1 to 40. A table repeats an earlier one if that has the same columns and all of its rows.
-
-    Parameters
-    ----------
-    tables : of a plan, in order.
-    """
-    shown: list[tuple[Table, set[str]]] = []
-    for table in tables:
-        rows = {repr(row) for row in zip(*(table[column.name].tolist() for column in table.schema.columns))}
-        repeats = any(
-            before.schema.columns == table.schema.columns and rows <= known for before, known in shown
-        )
-        if 0 < len(table) <= 40 and not repeats:
-            shown.append((table, rows))
-    return [table for table, _ in shown]

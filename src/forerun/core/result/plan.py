@@ -102,9 +102,12 @@ class ShownPlan:
 
     __slots__ = ()
 
+    #: where `code` goes
+    code_is_for = "in the training program"
+
     @property
     def code(self) -> str:
-        """The plan as lines of a program, in domains that have it; else empty."""
+        """The plan as lines of a program or of a shell, in domains that have it; else empty."""
         return ""
 
     def __repr__(self) -> str:

@@ -25,3 +25,7 @@ class ChunkedPrefill(Scheduler, frozen=True, kw_only=True, forbid_unknown_fields
     def rules(self) -> Rules:
         """Everything together, prompts in chunks."""
         return Rules(ahead=self.ahead or False)
+
+    def vllm_flags(self) -> tuple[str, ...]:
+        """Chunks are the default; the rest is said."""
+        return ("--async-scheduling" if self.ahead else "--no-async-scheduling",)

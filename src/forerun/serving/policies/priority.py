@@ -29,3 +29,7 @@ class Priority(Scheduler, frozen=True, kw_only=True, forbid_unknown_fields=True,
     def rules(self) -> Rules:
         """Everything together, in chunks, by class."""
         return Rules(classes=Classes(self.shares, self.classes))
+
+    def vllm_flags(self) -> tuple[str, ...]:
+        """Classes of requests, lower ones first."""
+        return ("--no-async-scheduling", "--scheduling-policy", "priority")

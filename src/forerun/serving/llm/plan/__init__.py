@@ -247,6 +247,12 @@ def _options(search: Search, best: VisitedCell, inputs: Inputs) -> dict[str, _Op
         cells["runner-up"] = second.cell
     if (nearest := _nearest(search, best, inputs)) is not None:
         cells[CHEAPER] = nearest
+    cached = PLAN_AXES.index("prefix_cache")
+    plain = [cell for cell in space.cells() if not any(one.variant.settings[cached] for one in cell)]
+    if best.cell not in plain:
+        plain = sorted(plain, key=search.key)[:MOST_BEHIND]
+        if (without := _first_kept(search, plain)) is not None:
+            cells["without a prefix cache"] = without.cell
     if (both := _doing_both(space, best.cell)) is not None:
         cells["as many that do both"] = both
     now = (space.named(space.now()), _cost_now(inputs), inputs.pipeline)
@@ -538,8 +544,9 @@ def _sped_up(inputs: Inputs, share: float) -> Inputs:
 
 def _first_kept(search: Search, cells: Sequence[Cell]) -> VisitedCell | None:
     """The first of some cells, in ascending cost, that keeps the objectives."""
-    for begin in range(0, len(cells), TOGETHER):
-        for tried in search.look(cells[begin : begin + TOGETHER]):
+    together = TOGETHER if len(search.worlds) == 1 else 1
+    for begin in range(0, len(cells), together):
+        for tried in search.look(cells[begin : begin + together]):
             if search.keeps(tried):
                 return tried
     return None

@@ -14,6 +14,7 @@ from forerun.core.result.tables import Table
 from forerun.serving.inputs.prepare import prepare
 from forerun.serving.llm.plan.bounds import Bound
 from forerun.serving.llm.plan.checker import SCHEMA, Rejected, check
+from forerun.serving.llm.plan.deployment import deployment
 from forerun.serving.llm.plan.search import Found, Search, VisitedCell
 from forerun.serving.llm.plan.space import Cell, Space
 from forerun.serving.scenario import Scenario
@@ -44,6 +45,13 @@ class LanguagePlan(ShownPlan):
     tables: Mapping[str, Table] = field(repr=False)
     certificate: Mapping[str, Any] = field(repr=False)
 
+    code_is_for = "on the servers"
+
+    @property
+    def code(self) -> str:
+        """What to run."""
+        return deployment(self.space, self.cell)
+
     def data(self) -> dict[str, Any]:
         """As plain data (`--json`, plan files)."""
         content: dict[str, Any] = {
@@ -53,6 +61,7 @@ class LanguagePlan(ShownPlan):
             "notes": list(self.notes),
             "configuration": self.space.data(self.cell),
             "tables": {name: table.records() for name, table in self.tables.items()},
+            "deployment": self.code,
             "certificate": self.certificate,
         }
         return {name: plain(value) for name, value in content.items()}

@@ -101,6 +101,15 @@ class Scheduler(NamedSpec, frozen=True, kw_only=True, forbid_unknown_fields=True
         """What it does, as data."""
         raise TypeError(f"{type(self).__name__} must say which rules it follows")
 
+    def vllm_flags(self) -> tuple[str, ...] | None:
+        """Flags of `vllm serve` with which vLLM schedules so (default None: none do)."""
+        return None
+
+    @property
+    def compared(self) -> str:
+        """The program and version that it was compared with, step for step (default: none)."""
+        return ""
+
 
 def class_problems(shares: tuple[float, ...], classes: tuple[int, ...]) -> list[tuple[str, str]]:
     """What is wrong with where classes come from, as (field, what)."""
