@@ -8,6 +8,7 @@ how worlds are drawn.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import json
 import math
@@ -209,16 +210,15 @@ class _Checked:
         """Verify that each world named asks more than a cell can do."""
         for bound in bounds:
             name, number = bound["stage"], int(bound["world"])
-            chosen = {key: value for key, value in cell[name].items() if key != "replicas"}
+            # How requests choose a replica changes nothing of what they ask.
+            chosen = {key: value for key, value in cell[name].items() if key not in ("replicas", "balance")}
             known = _key({"stage": name, "world": number, **chosen})
             if known not in self.asked:
                 (inputs,) = worlds(self._inputs(cell), [number])
                 self.asked[known] = _Asked(inputs, name)
             asked = self.asked[known]
             if "late" in bound:
-                demand(
-                    asked.late() > asked.allowed, f"{cell}: not so many requests are late whatever is done"
-                )
+                demand(asked.late > asked.allowed, f"{cell}: not so many requests are late whatever is done")
             else:
                 window = (int(bound["first"]), int(bound["last"]), bool(bound["whole"]))
                 needed, replicas = asked.needed(*window), cell[name]["replicas"]
@@ -281,6 +281,7 @@ class _Asked:
             safe = dearer & (self.per_cached == 0)
         return (self.per_decode * count + self.per_cached * cached) * safe
 
+    @functools.cached_property
     def late(self) -> int:
         """Requests that are refused, or late with a replica of their own."""
         chunks = np.ceil(self.chunk / self.llm.token_budget)
@@ -314,8 +315,9 @@ class _Asked:
         tokens, turns, blocks = self.chunk, chunks, self.prompt / llm.block_tokens
         if whole:
             between_ms = min(self.limit["tpot"], self.limit["itl"])
-            later_ms = [between_ms * (answer - 1) if answer > 1 else 0.0 for answer in self.answer.tolist()]
-            after_ms = np.minimum(self.limit["ttft"] + np.array(later_ms), self.limit["e2e"])
+            more = self.answer > 1
+            later_ms = np.where(more, between_ms, 0.0) * (self.answer - 1)
+            after_ms = np.minimum(self.limit["ttft"] + later_ms, self.limit["e2e"])
             work_ms = work_ms + self.decode_ms()
             tokens, turns = tokens + (self.steps - 1) * self.counted, turns + self.steps - 1
             blocks = (self.steps * self.prompt + self.steps * (self.steps - 1) / 2) / llm.block_tokens
