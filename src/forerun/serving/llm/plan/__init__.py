@@ -131,10 +131,7 @@ def language_plan(
     doubt, cheaper = "", ""
     if tried is not None:
         steps = list(ladder(search, best, confidence))
-        tables |= {
-            "confidence": plan_tables.confidence_table(search, steps),
-            "missed": plan_tables.missed_table(search, best),
-        }
+        tables["confidence"] = plan_tables.confidence_table(search, steps)
         summary |= _in_worlds(search, best, tried, confidence)
         notes += _settled_by(search, best, steps, inputs)
         notes += [RESAMPLED] if resamples(scenario.trace) else []

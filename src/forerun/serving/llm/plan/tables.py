@@ -12,7 +12,6 @@ from forerun.serving.llm.plan.confidence import Step
 from forerun.serving.llm.plan.runs import Figures, shown
 from forerun.serving.llm.plan.search import Search, VisitedCell
 from forerun.serving.llm.plan.space import Cell, Space
-from forerun.serving.policy.envelope import mean_rate_rps
 
 _CONFIGURATION: Final = Column("configuration", "", "replicas x hardware and what was chosen, by stage")
 _FIGURES: Final = (
@@ -88,20 +87,6 @@ HARDWARE: Final = TableSchema(
     "the cheapest cell of each hardware",
 )
 
-MISSED: Final = TableSchema(
-    "missed",
-    (
-        Column("world", "", "number of the fresh trace and of the draw of costs"),
-        Column("rate_rps", "1/s", "mean rate of the trace"),
-        Column(
-            "longer",
-            "",
-            "what the shortest iteration takes there, over what costs state; the longest of all stages",
-        ),
-    ),
-    "the models and traffics in which the plan misses an objective",
-)
-
 CONFIDENCES: Final = TableSchema(
     "confidence",
     (
@@ -173,19 +158,6 @@ def cells_table(search: Search) -> Table:
             )
         )
     return Table.of_rows(CELLS, rows)
-
-
-def missed_table(search: Search, best: VisitedCell) -> Table:
-    """The worlds in which the plan misses an objective."""
-    rows = []
-    for number, space, inputs in search.worlds:
-        if number in best.bounds or number in best.missed:
-            longer = [
-                drawn.models[choice.variant].cost.least_ms / stage.models[choice.variant].cost.least_ms
-                for drawn, stage, choice in zip(space.stages, search.space.stages, best.cell)
-            ]
-            rows.append((number, mean_rate_rps(inputs.arrivals_ms), max(longer)))
-    return Table.of_rows(MISSED, rows)
 
 
 def confidence_table(search: Search, steps: Sequence[Step]) -> Table:
