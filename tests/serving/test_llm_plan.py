@@ -6,6 +6,7 @@ import copy
 import json
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -710,3 +711,76 @@ def test_a_plan_says_what_to_run(change: dict[str, Any], has: list[str], lacks: 
     for line in said.splitlines():
         if line.startswith("vllm serve"):
             assert all(f'"{word}"' in said for word in line.split()[3:])
+
+
+def test_draws_of_costs_have_the_spread_that_is_stated() -> None:
+    """Costs that are written alike share their draws; the logarithms scatter as the rows say, and go together so."""
+    row, other = (0.1, 0.0, 0.0, 0.05, 0.0, 0.0, 0.0), (0.0, 0.2, 0.0, -0.05, 0.0, 0.0, 0.0)
+    fit = {"experiments": 3, "prefill_tokens": 1, "decodes": 1, "kv_tokens": 1, "step_error": 0.0}
+    fit |= {"errors": {"ttft_p99_ms": 0.3}, "spread": [list(row), list(other)]}
+    cost = {
+        "a_ms": 6.0,
+        "prefill_ms_per_token": 0.02,
+        "decode_ms_per_seq": 0.1,
+        "kv_ms_per_token": 1e-5,
+        "fit": fit,
+    }
+    plans = {"replicas": [1], "max_seqs": [8, 64], "hardware": [{"hardware": "H100"}]}
+    whole = space(scenario_of(one_server(cost=cost, ttft_slo_ms=100.0, tpot_slo_ms=9.0, plan=plans)))
+    logs, limits = [], []
+    for number in range(1, 401):
+        few, many = whole.drawn(number).stages[0].models.values()
+        assert few.cost == many.cost and few.limits == many.limits
+        logs.append(np.log(np.array(few.cost.terms[:4]) / (6.0, 0.02, 0.1, 1e-5)))
+        limits.append([np.log(limit.limit_ms) for limit in few.limits])
+    wanted = np.array([row, other]).T[:4] @ np.array([row, other])[:, :4]
+    assert np.abs(np.cov(np.array(logs).T) - wanted).max() < 0.006
+    of_ttft, of_tpot = np.array(limits).std(axis=0)
+    assert abs(of_ttft - 0.3 / 1.645) < 0.02 and of_tpot < 1e-12
+    assert whole.drawn(0) is whole and whole.drawn(7).stages == whole.drawn(7).stages
+
+
+def test_what_a_measurement_saves_is_what_the_cheaper_cell_saves_where_its_costs_let_it() -> None:
+    alone = language_plan(scenario_of(one_server(tpot_slo_ms=40.0)), max_replicas=1)
+    needed_ms = next(iter(alone.tables["options"].records()))["tpot_p99_ms"]
+    data = one_server(tpot_slo_ms=1.02 * needed_ms, plan={"replicas": [1, 2]})
+    data["configuration"]["Chat"]["llm"]["cost"]["unsure"] = 0.05
+    scenario = scenario_of(data)
+    found = language_plan(scenario, confidence=0.9, traces=20).check()
+    assert found.summary["cost_usd_per_h"] == 8.0 and found.summary["proved_cheapest"]
+    levels = {row["confidence"]: row["cost_usd_per_h"] for row in found.tables["confidence"].records()}
+    assert levels == {0.5: 4.0, 0.9: 8.0, 0.99: 8.0}
+    whole, inputs = space(scenario), prepare(scenario)
+    (cheap,) = (cell for cell in whole.cells() if cell[0].replicas == 1)
+    mine = prepare(whole.placed(cheap), inputs.files, inputs.pipeline.seed)
+    holds = 0
+    for number in range(1, 21):
+        (stage,) = whole.drawn(number).pipeline(cheap, inputs).stages
+        holds += outcome_met(replace(mine, pipeline=replace(mine.pipeline, stages=(stage,))))
+    assert 0 < holds < 20
+    (note,) = (one for one in found.notes if one.startswith("to settle it"))
+    assert f"with {holds / 20:.0%} of what its costs may be" in note
+    assert f"the expected saving is {4.0 * holds / 20:.3g} $/h" in note
+    assert "requests/s of this traffic to one replica of Chat for " in note
+
+
+def test_a_plan_that_was_lucky_is_made_again_from_more_worlds(monkeypatch: pytest.MonkeyPatch) -> None:
+    from forerun.serving.llm.plan import confidence
+
+    monkeypatch.setattr("forerun.serving.llm.plan.WORLDS", 2)
+    monkeypatch.setattr(confidence, "FRESH", 30)
+    data = one_server(tpot_slo_ms=15.0, plan={"replicas": [2, 5]})
+    data["trace"]["queries"] = 150
+    data["configuration"]["Chat"]["llm"]["cost"]["unsure"] = 0.04
+    scenario = scenario_of(data)
+    needed_ms = next(iter(language_plan(scenario).tables["options"].records()))["tpot_p99_ms"]
+    tight = data["configuration"]["Chat"]["llm"] | {"tpot_slo_ms": 1.02 * needed_ms}
+    seeds = (
+        scenario_of({**data, "seed": seed, "configuration": {"Chat": {"hardware": "H100", "llm": tight}}})
+        for seed in range(20)
+    )
+    again = next(
+        found for one in seeds if (found := language_plan(one, confidence=0.9)).summary["traces"] > 2
+    )
+    assert again.check().summary["cost_usd_per_h"] == 20.0 and again.summary["traces"] in (8, 32, 128, 512)
+    assert again.summary["traces_allowed_to_fail"] == may_miss(0.9, again.summary["traces"])
