@@ -249,6 +249,8 @@ def test_the_command_builds_costs_that_a_scenario_runs_with(
     assert "held out" in shown and "built from kernels of NVIDIA H100" in shown
     cost = read_document(out).data["cost"]
     assert cost["fit"]["errors"] == dict(UNSEEN) and cost["fit"]["prefill_tokens"] == 8192
+    ((first, *_),) = cost["fit"]["spread"]
+    assert first == pytest.approx(cost["fit"]["step_error"] / 1.645, rel=1e-3)
     made = simulate(scenario(scenario_data(cost=cost) | {"accept_fit": True}))
     assert (made.tables["fit_intervals"]["low"] <= made.tables["fit_intervals"]["high"]).all()
     assert command_line(["fit", str(server), *options, "--json"]) == 0
