@@ -17,6 +17,7 @@ import pytest
 
 from forerun.core.cli.main import forerun_command
 from forerun.core.domain import domain_names
+from forerun.core.slices import wings
 from forerun.replication.reproductions import reproductions
 
 from .claims import folded
@@ -102,7 +103,9 @@ def parsed(words: list[str]) -> None:
         known = {entry.id for entry in reproductions()}
         assert {word for word in words if re.fullmatch(r"[a-z]\w*(?:-\w+)+", word)} <= known, words
     if command.name in {"docs", "schema", "policies", "demo"}:
-        assert {word for word in words[:1] if re.fullmatch(r"[a-z]+", word)} <= {*domain_names()}, words
+        wings_too = {folder.name for folder in wings()} if command.name == "demo" else set()
+        known = {*domain_names(), *wings_too}
+        assert {word for word in words[:1] if re.fullmatch(r"[a-z]+", word)} <= known, words
 
 
 def every_option(command: click.Command) -> set[str]:
