@@ -24,6 +24,8 @@ MOST_BYTES: Final = 8 * 2**30
 ITERATION_BYTES: Final = 128
 #: of a segment of a prompt in the prefix cache of a replica
 SEGMENT_BYTES: Final = 24
+#: of a query of a trace that is planned for
+TRACE_BYTES: Final = 16
 #: iterations of language models, at the least that the requests can mean
 MOST_ITERATIONS: Final = 1_000_000_000
 #: instants at which a tuner is asked
@@ -107,10 +109,15 @@ def check_traces(traces: int, queries: int) -> None:
 
     Raises UsageError.
     """
-    takes = 16 * traces * queries
-    if takes > MOST_BYTES:
+    if not fits(traces, queries):
+        takes = TRACE_BYTES * traces * queries
         what = f"{traces:,} traces of {queries:,} queries take {gib(takes)} of memory; at most {gib(MOST_BYTES)} are used"
         raise UsageError.at("traces", what)
+
+
+def fits(traces: int, queries: int) -> bool:
+    """Whether so many traces fit in memory; parameters as those of `check_traces`."""
+    return TRACE_BYTES * traces * queries <= MOST_BYTES
 
 
 def gib(size_bytes: float) -> str:

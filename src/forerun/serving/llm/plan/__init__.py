@@ -23,8 +23,8 @@ from forerun.serving.inputs.routing import visited_stages
 from forerun.serving.llm.calibration.knee import STEP
 from forerun.serving.llm.plan import tables as plan_tables
 from forerun.serving.llm.plan.confidence import (
+    FRESH,
     MORE,
-    MOST_FRESH,
     MOST_WORLDS,
     WORLDS,
     Step,
@@ -50,7 +50,7 @@ from forerun.serving.llm.summary.fitted import COVERED, fit_report
 from forerun.serving.llm.summary.objectives import prefixes
 from forerun.serving.policy.envelope import mean_rate_rps
 from forerun.serving.scenario import Scenario
-from forerun.serving.scenario.limits import check_traces, may_miss
+from forerun.serving.scenario.limits import check_traces, fits, may_miss
 from forerun.serving.scenario.traces import RESAMPLED, resamples
 from forerun.serving.summary.totals import offered_loads
 
@@ -97,10 +97,9 @@ def language_plan(
     """
     inputs = prepare(scenario)
     space = space_of(scenario, inputs, max_replicas=max_replicas)
-    most = traces or (MOST_WORLDS if confidence else 0)
-    if most:
-        check_traces(most + MOST_FRESH, len(inputs.arrivals_ms))
-    traces = traces or min(WORLDS, most)
+    asked, traces = traces, traces or (WORLDS if confidence else 0)
+    if traces:
+        check_traces(traces + FRESH, len(inputs.arrivals_ms))
     worlds = worlds_of(space, inputs, range(1, traces + 1)) if traces else [World(0, space, inputs)]
     search = Search(space, worlds, failing=may_miss(confidence, traces) if traces else 0, objective=objective)
     while True:
@@ -109,7 +108,8 @@ def language_plan(
             raise _infeasible(search, found)
         best = found.best
         tried = tried_in(space, best.cell, inputs, traces, confidence) if traces else None
-        if tried is None or tried.share.high >= confidence or traces == most:
+        enough = tried is None or tried.share.high >= confidence
+        if enough or asked or MORE * traces > MOST_WORLDS or not fits(MORE * traces, len(inputs.arrivals_ms)):
             break
         # The plan was lucky in these worlds: there are too few of them.
         more = worlds_of(space, inputs, range(traces + 1, MORE * traces + 1))
@@ -132,7 +132,9 @@ def language_plan(
     if tried is not None:
         steps = list(ladder(search, best, confidence))
         tables["confidence"] = plan_tables.confidence_table(search, steps)
-        summary |= _in_worlds(search, best, tried, confidence)
+        # What it costs and in how many worlds it holds come first.
+        costs = {name: summary.pop(name) for name in ("cost_usd_per_h", "per_million_tokens_usd")}
+        summary = costs | _in_worlds(search, best, tried, confidence) | summary
         notes += _settled_by(search, best, steps, inputs)
         notes += [RESAMPLED] if resamples(scenario.trace) else []
     else:
@@ -164,7 +166,7 @@ def language_plan(
     why = _why(search, found, best, options)
     if tried is not None:
         why = (
-            f"{why}. It keeps them in {traces - best.failing} of {traces} models and traffics, and in "
+            f"{why}. It keeps them in {traces - best.failing} of {traces} models and traffics, and holds in "
             f"{tried.kept / tried.worlds:.0%} of {tried.worlds} others"
         )
     if doubt:
@@ -405,6 +407,7 @@ def _in_worlds(search: Search, best: VisitedCell, tried: Tried, confidence: floa
     """In how many worlds the plan keeps the objectives, of those that it was made for and of others."""
     drawn = resamples(search.space.scenario.trace)
     return {
+        "fresh_kept_share": tried.kept / tried.worlds,
         "confidence": confidence,
         "traces": len(search.worlds),
         "traces_kept": len(search.worlds) - best.failing,
