@@ -23,7 +23,7 @@ from forerun.serving.llm.calibration.physics import Physics, from_hardware, from
 from forerun.serving.llm.calibration.readers import read_measurements
 from forerun.serving.llm.calibration.replay import COEFFICIENTS, LEAST, cost_of, possible, replay
 from forerun.serving.llm.calibration.server import Server
-from forerun.serving.llm.calibration.steps import StepFit, fit_steps
+from forerun.serving.llm.calibration.steps import SAID, StepFit, fit_steps
 from forerun.serving.llm.inputs.accelerators import ACCELERATORS
 from forerun.serving.llm.scenario.language_model import Coefficients, FitRecord, Row, together
 from forerun.serving.policies.chunked_prefill import ChunkedPrefill
@@ -341,17 +341,32 @@ def stating(record: FitRecord, errors: dict[str, float], rows: Sequence[Compared
 
 
 def spread_of(trials: Sequence[Trial], found: Fit, step_error: float) -> tuple[Row, ...]:
-    """How unsure fitted coefficients are: as the data leave them, if these scatter more than they should by that much more,
-    and with what iterations of unseen loads are off by.
+    """How unsure fitted coefficients are: as the data leave them, and all iterations together by what the error of unseen
+    loads is beyond that.
 
     Parameters
     ----------
     trials : what they were fitted to.
     step_error : half the interval of iterations.
     """
-    figures = sum(len(trial.compared) for trial in trials)
-    rows: Floats = np.linalg.cholesky(found.covariance * max(1.0, found.loss / figures)).T.astype(np.float64)
-    return (*_rows(rows), together(float(f"{step_error / DEVIATIONS:.4g}")))
+    counted = len(SAID)
+    covariance = found.covariance[:counted, :counted]
+    shares = np.array([_shares(trial, found.values) for trial in trials])
+    known = float(np.einsum("ij,jk,ik->i", shares, covariance, shares).mean())
+    beyond = math.sqrt(max(0.0, (step_error / DEVIATIONS) ** 2 - known))
+    rows: Floats = np.linalg.cholesky(found.covariance).T.astype(np.float64)
+    return (*_rows(rows), together(float(f"{beyond:.4g}")))
+
+
+def _shares(trial: Trial, values: Floats) -> Floats:
+    """Of the time of a replay's iterations, the share of each term that tables of iterations say; prompt tokens that are
+    hidden take none of it."""
+    run = replay(trial.model, trial.replicas, trial.experiment.load, cost_of(values), keep=True).iterations
+    assert run is not None
+    shown = np.maximum(run.prefill - values[6], 0.0)
+    counts = [len(shown), shown.sum(), run.decodes.sum(), run.kv.sum()]
+    times_ms = values[: len(SAID)] * np.array(counts, dtype=np.float64)
+    return np.asarray(times_ms / times_ms.sum())
 
 
 def _rows(values: Floats) -> list[Row]:

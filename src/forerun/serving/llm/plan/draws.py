@@ -20,7 +20,7 @@ from forerun.serving.inputs.prepare import prepare
 from forerun.serving.llm.calibration.knee import DEVIATIONS
 from forerun.serving.llm.calibration.replay import possible
 from forerun.serving.llm.inputs.model import LanguageModel
-from forerun.serving.llm.scenario.language_model import FitRecord, Kind
+from forerun.serving.llm.scenario.language_model import FitRecord, Limit
 from forerun.serving.scenario.traces import Generated
 
 
@@ -78,17 +78,20 @@ def drawn(llm: LanguageModel, seed: int, number: int) -> LanguageModel:
     other = replace(cost, terms=tuple(terms), request_ms=request_ms, hidden_prefill=hidden)
     off = dict(zip(("ttft", "tpot", "itl", "e2e"), draws.normal(size=4).tolist()))
     limits = tuple(
-        one._replace(limit_ms=one.limit_ms * math.exp(off[one.kind] * _beside(cost.fit, one.kind)))
+        one._replace(limit_ms=one.limit_ms * math.exp(off[one.kind] * _beside(cost.fit, one)))
         for one in llm.limits
     )
     return replace(llm, cost=other, limits=limits)
 
 
-def _beside(fit: FitRecord | None, kind: Kind) -> float:
-    """Standard deviation of what the logarithm of a figure is off by beside the error of iterations."""
+def _beside(fit: FitRecord | None, limit: Limit) -> float:
+    """Standard deviation of what the logarithm of a limited figure is off by beside the error of iterations: of the
+    percentile that a fit knows and that is nearest to the share that must keep the limit (99 % where it has none alone)."""
     if fit is None:
         return 0.0
-    own = fit.errors.get(f"{kind}_p99_ms", fit.step_error)
+    share = limit.wanted or 0.99
+    nearest = min((50, 90, 99), key=lambda percent: abs(math.log((1.001 - share) / (1.001 - percent / 100))))
+    own = fit.errors.get(f"{limit.kind}_p{nearest}_ms", fit.step_error)
     return math.sqrt(max(0.0, own**2 - fit.step_error**2)) / DEVIATIONS
 
 
