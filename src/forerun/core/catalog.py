@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from forerun.core.domain import domain_names, get_domain, simulate
+from forerun.core.domain import domain_names, get_domain, planner_of, simulate
 from forerun.core.errors import Problem, StoreError, UnknownName
-from forerun.core.planning import plan
 from forerun.core.result.plan import Plan
 from forerun.core.result.run import Result
 from forerun.core.scenario.arguments import name_of, names_of
@@ -131,7 +130,7 @@ def run_demos(
 def _answered(entry: Demo) -> Result | Plan:
     scenario = load(entry.scenario)
     if entry.options is not None:
-        return plan(scenario, **entry.options).check()
+        return planner_of(scenario.domain).plan(scenario, **entry.options).check()
     result: Result = simulate(scenario).check()
     return result
 
