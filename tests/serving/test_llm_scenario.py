@@ -333,8 +333,9 @@ def test_costs_without_hidden_tokens_keep_their_ids() -> None:
     plain = scenario(scenario_data())
     data = to_data(plain)
     llm_data = data["configuration"]["Llama"]["llm"]
-    for name in ("hidden_prefill_tokens", "host_ms", "host_ms_per_seq", "launch_ms"):
+    for name in ("hidden_prefill_tokens", "host_ms", "host_ms_per_seq", "launch_ms", "unsure"):
         assert llm_data["cost"].pop(name) is None
+    assert llm_data["plan"].pop("prefix_cache") is None
     assert llm_data.pop("speculation") is None and llm_data["plan"].pop("speculation") is None
     assert llm_data["scheduler"].pop("ahead") is None and data.pop("accept_fit") is None
     assert content_id(plain, "1") == hashlib.sha256(b"1\0" + canonical_json(data)).hexdigest()[:16]

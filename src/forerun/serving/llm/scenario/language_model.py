@@ -44,7 +44,9 @@ class Limit(NamedTuple):
 
 
 #: of the logarithms of the coefficients, in the order of `calibration.replay.COEFFICIENTS`
-Row = Annotated[tuple[float, ...], msgspec.Meta(min_length=7, max_length=7)]
+Row = Annotated[
+    tuple[Annotated[float, msgspec.Meta(ge=-5, le=5)], ...], msgspec.Meta(min_length=7, max_length=7)
+]
 
 
 def together(deviation: float) -> Row:
@@ -117,7 +119,7 @@ class Coefficients(Spec, frozen=True, kw_only=True):
     host_ms: NotNegative | None = None
     host_ms_per_seq: NotNegative | None = None
     launch_ms: NotNegative | None = None
-    unsure: NotNegative | None = None
+    unsure: Share | None = None
     fit: FitRecord | None = None
 
     added_later: ClassVar[tuple[str, ...]] = (
