@@ -352,7 +352,13 @@ def test_a_saved_plan_is_verified_with_its_options(planned: LanguagePlan, tmp_pa
 
     saved = json.loads(json.dumps(document(planned, planned.scenario, "", {})))
     assert "the certificate holds" in check_document(saved)
-    for path, value in (("options", {"max_replicas": 8}), ("options", {"traces": 3, "confidence": 0.5})):
+    few = {"confidence": 0.5}
+    for path, value in (
+        ("options", {"max_replicas": 8}),
+        ("options", few | {"traces": 3}),
+        ("options", few),
+        ("options", {"confidence": "most"}),
+    ):
         with pytest.raises(CheckFailed):
             check_document({**saved, path: value})
     del saved["plan"]["certificate"]

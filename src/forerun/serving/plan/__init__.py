@@ -265,6 +265,7 @@ def _check_language_plan(
     saved: Mapping[str, Any], scenario: Scenario, objective: str, options: Mapping[str, Any]
 ) -> str:
     """Verify a saved plan for language models; parameters as those of `ServingPlanner.check_plan`."""
+    from forerun.serving.llm.plan.confidence import WORLDS
     from forerun.serving.llm.plan.language_plan import check_certificate as check_language
     from forerun.serving.scenario.limits import may_miss
 
@@ -275,8 +276,13 @@ def _check_language_plan(
     traces = options.get("traces", certificate.get("traces") if confidence else 0)
     try:
         failing = may_miss(confidence, traces) if traces else 0
+        few = bool(confidence) and "traces" not in options and traces < WORLDS
     except (TypeError, ArithmeticError) as error:
         raise CheckFailed.at("plan", f"malformed options: {error}") from error
+    if few:
+        raise CheckFailed.at(
+            "plan", f"it holds in {traces} traces; without --traces it must in {WORLDS} or more"
+        )
     asked = {
         "plan": saved.get("configuration"),
         "cost_usd_per_h": saved.get("summary", {}).get("cost_usd_per_h"),
