@@ -6,6 +6,7 @@ the coefficients, as they go together, and of what figures are off beside that, 
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
@@ -20,7 +21,7 @@ from forerun.serving.inputs.prepare import prepare
 from forerun.serving.llm.calibration.knee import DEVIATIONS
 from forerun.serving.llm.calibration.replay import possible
 from forerun.serving.llm.inputs.model import LanguageModel
-from forerun.serving.llm.scenario.language_model import FitRecord, Limit
+from forerun.serving.llm.scenario.language_model import FitRecord, Kind, Limit, Row
 from forerun.serving.scenario.traces import Generated
 
 
@@ -70,18 +71,29 @@ def drawn(llm: LanguageModel, seed: int, number: int) -> LanguageModel:
         llm = replace(llm, decode=replace(pool, llm=drawn(pool.llm, seed, number)))
     if cost.spread is None:
         return llm
+    logs, off = _numbers(cost.terms, cost.spread, seed, number)
     values = np.array([*cost.terms, cost.request_ms, cost.hidden_prefill])
-    # Costs that are written alike are one fit, whatever they stand for.
-    draws = stream(seed, "planning costs", repr((cost.terms, cost.spread)), number)
-    logs = draws.normal(size=len(cost.spread)) @ np.array(cost.spread)
     *terms, request_ms, hidden = possible(values * np.exp(logs)).tolist()
     other = replace(cost, terms=tuple(terms), request_ms=request_ms, hidden_prefill=hidden)
-    off = dict(zip(("ttft", "tpot", "itl", "e2e"), draws.normal(size=4).tolist()))
     limits = tuple(
         one._replace(limit_ms=one.limit_ms * math.exp(off[one.kind] * _beside(cost.fit, one)))
         for one in llm.limits
     )
     return replace(llm, cost=other, limits=limits)
+
+
+@functools.lru_cache(maxsize=4096)
+def _numbers(
+    terms: tuple[float, ...], spread: tuple[Row, ...], seed: int, number: int
+) -> tuple[Floats, dict[Kind, float]]:
+    """What is added to the logarithms of coefficients, and a standard normal number for each kind of figure.
+
+    Costs that are written alike are one fit, whatever they stand for.
+    """
+    draws = stream(seed, "planning costs", repr((terms, spread)), number)
+    logs = draws.normal(size=len(spread)) @ np.array(spread)
+    ttft, tpot, itl, e2e = draws.normal(size=4).tolist()
+    return logs, {"ttft": ttft, "tpot": tpot, "itl": itl, "e2e": e2e}
 
 
 def _beside(fit: FitRecord | None, limit: Limit) -> float:

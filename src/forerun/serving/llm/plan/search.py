@@ -111,6 +111,14 @@ class Search:
         self._bounds = [Bounds(world.space, world.inputs) for world in worlds]
         self._known: dict[Cell, VisitedCell] = {}
         self._tokens: dict[tuple[tuple[int, str], ...], int] = {}
+        of = self._bounds[0]
+        keyed = sorted(
+            (self.key(cell), of.load(cell), number, cell) for number, cell in enumerate(space.cells())
+        )
+        #: cells in ascending cost, those of one cost together, those first that have least to do in the first world
+        self._levels = [
+            [one[-1] for one in level] for _, level in itertools.groupby(keyed, key=lambda one: one[0])
+        ]
 
     def allowing(self, failing: int) -> Search:
         """The same search where a cell may miss an objective in so many worlds; what one learns the other knows."""
@@ -151,7 +159,7 @@ class Search:
     def cheapest(self) -> Found:
         """Look at cells in ascending cost until one keeps the objectives, and in one world at those that cost the same: at
         all of them, or while there are several worlds at the first few that have least to do."""
-        for level in self._levels():
+        for level in self._levels:
             for few in _cut(level, len(level) if len(self.worlds) == 1 else FEW):
                 left = sorted((one for one in self.look(few, 0) if one.failing <= self.failing), key=rank)
                 for best in _cut(left, FINAL):
@@ -163,7 +171,7 @@ class Search:
     def cheap(self) -> VisitedCell | None:
         """A cell that keeps the objectives, in ascending cost; None where none does. Those are passed over that miss in a
         world in which as many others as they may miss in ask more of them, so there may be cheaper ones."""
-        for level in self._levels():
+        for level in self._levels:
             for few in _cut(level, TOGETHER):
                 for likely in filter(self._may_keep, self.look(few, self.failing)):
                     (tried,) = self.look([likely.cell])
@@ -205,15 +213,6 @@ class Search:
         """Whether a cell keeps the objectives in the world that as many others as it may miss in go before."""
         worlds = () if tried.failing > self.failing else self._ranked(tried, self.failing)
         return any(tried.figures[world.number] is not None for world in worlds)
-
-    def _levels(self) -> Iterator[list[Cell]]:
-        """Cells in ascending cost, those of one cost together, those first that have least to do in the first world."""
-        of = self._bounds[0]
-        keyed = sorted(
-            (self.key(cell), of.load(cell), number, cell) for number, cell in enumerate(self.space.cells())
-        )
-        for _, level in itertools.groupby(keyed, key=lambda one: one[0]):
-            yield [one[-1] for one in level]
 
     def _looked(self, cell: Cell, harder: int | None) -> VisitedCell:
         tried = self._known.get(cell)
