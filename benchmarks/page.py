@@ -175,6 +175,12 @@ def throughput() -> Iterator[tuple[str, str]]:
             f"serving: a plan over {planned['cells']:,} cells of an hour of language-model requests, {name} objectives",
             f"{rounded(plan['wall_s'])} s",
         )
+    for name, plan in planned["drawn"].items():
+        yield (
+            f"serving: a plan over 20,000 cells in {plan.get('traces', 32)} models and traffics, {name} objectives"
+            f"{'' if plan['feasible'] else ', which nothing keeps'}, processor time",
+            f"{rounded(plan['processor_s'])} s",
+        )
     cluster = record("cluster-bench")["figures"]
     yield (
         "cluster: jobs a second under SRTF",
@@ -605,6 +611,12 @@ def checks() -> Iterator[tuple[str, str]]:
     yield (
         f"the same of {others['figures']} figures of dense models built from kernels, from the errors of other models",
         f"{100 * others['share']:.0f} %",
+    )
+    promised = record("serving-promises")["figures"]["pooled"]
+    yield (
+        f"share of {promised['promises']} promises of plans at 90 %, made from half of a server's experiments, that hold on "
+        f"{promised['experiments']} others ({100 * promised['low']:.0f} to {100 * promised['high']:.0f} %)",
+        f"{100 * promised['holds']:.1f} %",
     )
     built = record("serving-models")["figures"]["built"]["overhead"]
     yield (
