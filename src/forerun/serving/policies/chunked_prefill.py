@@ -28,4 +28,7 @@ class ChunkedPrefill(Scheduler, frozen=True, kw_only=True, forbid_unknown_fields
 
     def vllm_flags(self) -> tuple[str, ...]:
         """Chunks are the default; the rest is said."""
-        return ("--async-scheduling" if self.ahead else "--no-async-scheduling",)
+        return (
+            "--async-scheduling" if self.ahead else "--no-async-scheduling",
+            "--no-scheduler-reserve-full-isl",
+        )

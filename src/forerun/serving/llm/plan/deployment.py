@@ -22,7 +22,7 @@ spec:
     spec:
       containers:
         - name: vllm
-          image: vllm/vllm-openai
+          image: vllm/vllm-openai{tag}
           args: {args}
           ports: [{{containerPort: 8000}}]
           resources: {{limits: {{nvidia.com/gpu: {gpus}}}}}
@@ -47,8 +47,9 @@ def _stage(name: str, replicas: int, spec: LanguageModelSpec) -> Iterator[str]:
     yield f"# {name}: on each of {replicas} replica{'s' * (replicas > 1)}"
     yield f"vllm serve MODEL {shlex.join(flags)}\n"
     args = json.dumps(["--model", "MODEL", *flags])
+    tag = spec.scheduler.compared.replace("vLLM ", ":v")
     plain = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-") or "model"
-    yield _MANIFEST.format(name=plain, replicas=replicas, args=args, gpus=gpus)
+    yield _MANIFEST.format(name=plain, replicas=replicas, args=args, gpus=gpus, tag=tag)
 
 
 def _flags(spec: LanguageModelSpec) -> Iterator[str]:

@@ -74,7 +74,9 @@ def drawn(llm: LanguageModel, seed: int, number: int) -> LanguageModel:
     logs, off = _numbers(cost.terms, cost.spread, seed, number)
     values = np.array([*cost.terms, cost.request_ms, cost.hidden_prefill])
     *terms, request_ms, hidden = possible(values * np.exp(logs)).tolist()
-    other = replace(cost, terms=tuple(terms), request_ms=request_ms, hidden_prefill=hidden)
+    # A host takes longer as the accelerator does; fits know nothing of it, and draws of other costs are of all together.
+    least = cost.longer(float(np.exp(logs[0]))).least
+    other = replace(cost, terms=tuple(terms), request_ms=request_ms, hidden_prefill=hidden, least=least)
     limits = tuple(
         one._replace(limit_ms=one.limit_ms * math.exp(off[one.kind] * _beside(cost.fit, one)))
         for one in llm.limits

@@ -105,11 +105,6 @@ class Scheduler(NamedSpec, frozen=True, kw_only=True, forbid_unknown_fields=True
         """Flags of `vllm serve` with which vLLM schedules so (default None: none do)."""
         return None
 
-    @property
-    def compared(self) -> str:
-        """The program and version that it was compared with, step for step (default: none)."""
-        return ""
-
 
 def class_problems(shares: tuple[float, ...], classes: tuple[int, ...]) -> list[tuple[str, str]]:
     """What is wrong with where classes come from, as (field, what)."""

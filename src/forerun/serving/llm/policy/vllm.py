@@ -58,6 +58,20 @@ class Vllm(Scheduler, frozen=True, kw_only=True, forbid_unknown_fields=True):
             found.append(("scheduler_reserve_full_isl", "vLLM has this flag since 0.19"))
         return found
 
+    def vllm_flags(self) -> tuple[str, ...]:
+        """Those that are not left to the server's defaults."""
+        flags = {
+            "async-scheduling": self.async_scheduling,
+            "scheduler-reserve-full-isl": self.scheduler_reserve_full_isl,
+            "enable-chunked-prefill": None if self.enable_chunked_prefill else False,
+        }
+        said = [f"--{'' if on else 'no-'}{name}" for name, on in flags.items() if on is not None]
+        if self.long_prefill_token_threshold:
+            said += ["--long-prefill-token-threshold", str(self.long_prefill_token_threshold)]
+        if self.policy != "fcfs":
+            said += ["--scheduling-policy", self.policy]
+        return tuple(said)
+
     def rules(self) -> Rules:
         """What this version does under these flags."""
         ranked = self.policy == "priority"
