@@ -17,6 +17,7 @@ from forerun.core.cli.main import run as command_line
 from forerun.core.domain import simulate
 from forerun.core.errors import InputError, ScenarioError
 from forerun.core.scenario.spec import Input, to_data
+from forerun.serving.inputs.clients import Clients
 from forerun.serving.inputs.inputs import ScenarioFiles
 from forerun.serving.llm.calibration.calibrate import (
     Compared,
@@ -113,7 +114,7 @@ def test_a_limit_is_found_again_in_the_table(most: int, tmp_path: Path) -> None:
     """A client that sends as soon as another request ends: rounded instants must not make it look like one more."""
     of = replace(load(80, 8.0, 35, 14, n=80, most=most), send_ms=np.zeros(80))
     stage = LanguageStage(replace(model(of), cost=cost_of(TRUE)), 2, keep=False)
-    stage.run_held_back(of.send_ms, most)
+    stage.run_closed(Clients.single(of.send_ms, most=most))
     visits, _, requests = stage.record(len(of))
     first_ms, whole_ms = (ms - visits.enqueue_ms for ms in (requests.first_ms, visits.end_ms))
     lines = ["arrival_ms,send_ms,prompt_tokens,output_tokens,ttft_ms,e2e_ms"]

@@ -13,7 +13,8 @@ import pytest
 from forerun.core.errors import InputError, TraceError
 from forerun.serving.llm.calibration.experiment import Experiment, Steps
 from forerun.serving.llm.calibration.readers import read_measurements
-from forerun.serving.llm.calibration.readers.values import arrivals_ms, lengths
+from forerun.serving.llm.calibration.readers.values import lengths
+from forerun.serving.traces.request_rate import sent_ms
 
 from ..conftest import shared_path
 
@@ -246,11 +247,11 @@ def test_what_cannot_be_used_is_one_problem_with_its_place(tmp_path: Path, conte
 def test_arrivals_have_their_rate_and_their_burstiness() -> None:
     n = 4000
     for shape in (0.5, 1.0, 50.0):
-        gaps = np.diff(arrivals_ms(n, 20.0, shape, 1))
+        gaps = np.diff(sent_ms(n, 20.0, shape, 1))
         assert gaps.mean() == pytest.approx(50.0)
         # The coefficient of variation of a gamma law is 1 / sqrt(shape); its estimator is within 10 % here.
         assert gaps.std() / gaps.mean() == pytest.approx(shape**-0.5, rel=0.1)
-    assert np.diff(arrivals_ms(5, 20.0, float("inf"), 1)).tolist() == [50.0] * 4
+    assert np.diff(sent_ms(5, 20.0, float("inf"), 1)).tolist() == [50.0] * 4
 
 
 def test_lengths_follow_the_quantiles_and_the_mean() -> None:

@@ -16,7 +16,7 @@ from forerun.serving.inputs.prepare import prepare
 from forerun.serving.llm.scenario.language_model import LanguageModelSpec, RecordedPrefixes
 from forerun.serving.llm.summary.objectives import WORDS, Stated, stated
 from forerun.serving.scenario import Scenario
-from forerun.serving.scenario.traces import Listed
+from forerun.serving.scenario.traces import ClosedLoop, Listed
 
 #: by how much a tie is broken, in ms: far below any service time, far above the rounding of instants up to a week
 TIE_MS = 1e-6
@@ -77,6 +77,10 @@ class ServingExplainer(Explainer[Scenario]):
             what_ifs.append(_times("tuner.activation_s", scenario.tuner.activation_s, shares, meaning))
         if scenario.slo_ms:
             what_ifs.append(_limit("slo_ms", scenario.slo_ms, "objective in ms", met))
+        if isinstance(scenario.trace, ClosedLoop):
+            now = scenario.trace.clients
+            counts = tuple(dict.fromkeys(max(1, int(now * share)) for share in (LOOSER if met else TIGHTER)))
+            what_ifs.append(WhatIf("trace.clients", now, counts, "clients that send queries"))
         rate_rps = getattr(getattr(scenario.trace, "process", None), "rate_rps", None)
         if rate_rps:
             rates = LOOSER if met else TIGHTER
@@ -85,6 +89,8 @@ class ServingExplainer(Explainer[Scenario]):
 
     def orders(self, scenario: Scenario) -> Orders | Untied:
         """Arrivals before or after the completions of their instant, and one after the other instead of together."""
+        if scenario.waits_for_answers:
+            return Untied("queries are sent as answers come, so they cannot be moved without these")
         if any(edge.recorded for edge in scenario.edges):
             return Untied(
                 "its edges are recorded beside the arrivals, so arrivals cannot be moved without them"

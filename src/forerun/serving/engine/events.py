@@ -4,7 +4,8 @@
 
 The readable engine. It runs policies without a compiled form, it shows the run to observers, and it is the reference that
 the stage-by-stage kernels are tested against. Instants come from a heap, arrivals from outside by a pointer. Stages act
-in topological order, so what one emits reaches the next at once.
+in topological order, so what one emits reaches the next at once; first all of them complete, because clients may send in
+the instant in which they see an answer.
 """
 
 from __future__ import annotations
@@ -18,10 +19,12 @@ from dataclasses import replace
 import numpy as np
 
 from forerun.core.errors import PolicyError
+from forerun.serving.engine.clients import Arrivals, Sender
 from forerun.serving.engine.outcome import Batches, Requests, Run, Visits
 from forerun.serving.engine.stage_state import Incoming, StageState
+from forerun.serving.inputs.clients import Clients, Sent
 from forerun.serving.inputs.pipeline import SOURCE, Floats, Pipeline
-from forerun.serving.inputs.routing import incoming_edges, refused_queries
+from forerun.serving.inputs.routing import incoming_edges, refused_queries, visited_stages
 from forerun.serving.llm.engine.record import requests_of
 from forerun.serving.llm.engine.replica import Replicas
 from forerun.serving.observer import Observer
@@ -42,35 +45,69 @@ def simulate_events(
 
     Raises PolicyError for a batching policy that decides what is impossible, or that leaves queries in a queue for ever.
     """
-    stages = _stages(pipeline, len(arrivals_ms))
+    finish_ms = arrivals_ms.copy()
+    stages, ties = _play(pipeline, Arrivals(arrivals_ms), finish_ms, observers)
+    visits, batches, requests = zip(*map(_records, stages))
+    run = Run(arrivals_ms, finish_ms, 0, ties, visits, batches)
+    if pipeline.serves_models:
+        run = replace(run, requests=requests, refused=refused_queries(pipeline, len(arrivals_ms)))
+    return replace(run, misses=int(np.count_nonzero(run.missed(slo_ms))))
+
+
+def sent_by_clients(pipeline: Pipeline, clients: Clients) -> Sent:
+    """What clients send who see the answers of a pipeline.
+
+    Parameters
+    ----------
+    pipeline : stages with any batching policies, language models among them.
+    clients : what they send, query by query.
+    """
+    queries = len(clients)
+    stages = np.sum(visited_stages(pipeline, queries), axis=0)
+    sender = Sender(clients, stages.tolist(), refused_queries(pipeline, queries).tolist())
+    _play(pipeline, sender, np.full(queries, np.nan), ())
+    return sender.sent
+
+
+def _play(
+    pipeline: Pipeline, source: Arrivals | Sender, finish_ms: Floats, observers: Sequence[Observer]
+) -> tuple[list[StageState], int]:
+    """Every instant of a run; returns the stages at its end, and at how many stage-instants several things happen.
+
+    Parameters
+    ----------
+    pipeline, observers : as of `simulate_events`.
+    source : of the queries.
+    finish_ms : float64[queries], written: when each ends.
+    """
+    stages = _stages(pipeline, len(finish_ms))
     children = _children(pipeline)
-    arrivals = arrivals_ms.tolist()
     alarms = [(at, s.number) for s in stages for at, _ in s.stage.capacity]
     heapq.heapify(alarms)
-    finish_ms = arrivals_ms.copy()
-    fed = ties = 0
+    ties = 0
     now_ms = 0.0
-    while fed < len(arrivals) or alarms:
-        now_ms = min(arrivals[fed] if fed < len(arrivals) else math.inf, alarms[0][0] if alarms else math.inf)
-        sent: list[list[int]] = []
-        while fed < len(arrivals) and arrivals[fed] == now_ms:
-            sent.append([fed])
-            fed += 1
-        due = children[SOURCE] if sent else 0
+    while source.next_ms < math.inf or alarms:
+        now_ms = min(source.next_ms, alarms[0][0] if alarms else math.inf)
+        due = 0
         while alarms and alarms[0][0] == now_ms:
             due |= 1 << heapq.heappop(alarms)[1]
+        completions = [0] * len(stages)
+        for state in stages:
+            if due >> state.number & 1:
+                _change(state, now_ms)
+                completions[state.number] = _complete(state, now_ms, finish_ms)
+                source.left(state.emitted, now_ms)
+                due |= children[state.number] if state.emitted else 0
+        sent = [[query] for query in source.take(now_ms)]
+        due |= children[SOURCE] if sent else 0
         while due:
             number = (due & -due).bit_length() - 1
             state = stages[number]
-            _change(state, now_ms)
-            completions = _complete(state, now_ms, finish_ms)
             arriving = _arrive(state, now_ms, stages, sent, finish_ms)
-            ties += completions + arriving > 1
+            ties += completions[number] + arriving > 1
             for at_ms in _start(state, now_ms):
                 heapq.heappush(alarms, (at_ms, number))
             due &= due - 1
-            if state.emitted:
-                due |= children[number]
         for state in stages:
             state.emitted = []
         for observer in observers:
@@ -78,11 +115,7 @@ def simulate_events(
     for state in stages:
         if state.queue:
             raise _impossible(state, now_ms, f"leaves {len(state.queue)} queries in the queue for ever")
-    visits, batches, requests = zip(*map(_records, stages))
-    run = Run(arrivals_ms, finish_ms, 0, ties, visits, batches)
-    if pipeline.serves_models:
-        run = replace(run, requests=requests, refused=refused_queries(pipeline, len(arrivals_ms)))
-    return replace(run, misses=int(np.count_nonzero(run.missed(slo_ms))))
+    return stages, ties
 
 
 def _change(state: StageState, now_ms: float) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from forerun.serving.inputs.clients import Sent
 from forerun.serving.inputs.pipeline import SOURCE, Floats, Ints, Pipeline
 from forerun.serving.policy.handover import Handover
 
@@ -281,6 +282,8 @@ class Outcome:
     notes : what a reader of the result should know of how it was simulated.
     figures : figures of the simulation itself for the summary, such as `way`.
     tables : records of this engine alone, by name.
+    sent : what clients sent, by the numbers of the inputs as they were prepared; those of the run are in the order in which
+        they were sent (None: queries arrive when they do).
     """
 
     inputs: Inputs
@@ -289,6 +292,7 @@ class Outcome:
     notes: tuple[str, ...] = ()
     figures: Mapping[str, object] = field(default_factory=dict)
     tables: Mapping[str, Table] = field(default_factory=dict)
+    sent: Sent | None = None
 
     def paid(self, stage: int) -> tuple[tuple[float, int], ...]:
         """Changes of the replicas that are paid for at a stage: (instant ms, replicas from then on). Where a tuner decides

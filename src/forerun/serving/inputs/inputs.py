@@ -10,6 +10,7 @@ from pathlib import Path
 from forerun.core.scenario.spec import Input
 from forerun.core.trace.reader import read_trace
 from forerun.core.trace.table import Trace
+from forerun.serving.inputs.clients import Clients
 from forerun.serving.inputs.pipeline import Floats, Pipeline
 from forerun.serving.inputs.profile import Profile, embedded_profile, read_profile
 from forerun.serving.llm.inputs.architecture import Architecture, read_architecture
@@ -80,6 +81,8 @@ class Inputs:
     sample_ms : the arrivals that a tuner compares with, from 0 on (empty: none).
     files : what was read.
     notes : what was repaired or assumed.
+    clients : what is sent where that depends on the answers; then `arrivals_ms` says only when it is planned (None: queries
+        arrive when they do).
     """
 
     scenario: Scenario
@@ -92,3 +95,4 @@ class Inputs:
     sample_ms: Floats
     files: ScenarioFiles = field(repr=False, compare=False)
     notes: tuple[str, ...] = ()
+    clients: Clients | None = None

@@ -6,7 +6,7 @@ Stages are numbered in a topological order; `SOURCE` stands for the outside worl
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final
@@ -166,6 +166,17 @@ class Pipeline:
     def serves_models(self) -> bool:
         """Whether a stage serves a language model."""
         return any(stage.llm is not None for stage in self.stages)
+
+    def rows(self, chosen: Ints) -> Pipeline:
+        """The pipeline with other queries: of the rows chosen, in that order, with their tokens and recorded edges."""
+        stages = []
+        for stage in self.stages:
+            edges = tuple(
+                edge if edge.recorded is None else replace(edge, recorded=edge.recorded[chosen])
+                for edge in stage.edges
+            )
+            stages.append(replace(stage, edges=edges, llm=stage.llm and stage.llm.rows(chosen)))
+        return replace(self, stages=tuple(stages))
 
     def may_end(self, stage: int) -> bool:
         """Whether a query's last visited stage can be this one: no edge that is always taken leads on."""

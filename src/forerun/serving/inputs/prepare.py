@@ -15,6 +15,7 @@ from forerun.core.rng import stream, stream_key
 from forerun.core.trace.requests import arrivals_ms
 from forerun.core.trace.table import Trace
 from forerun.serving.engine import engine_of
+from forerun.serving.inputs.clients import UNLIMITED, Clients
 from forerun.serving.inputs.inputs import Inputs, ScenarioFiles
 from forerun.serving.inputs.pipeline import (
     SOURCE,
@@ -43,7 +44,7 @@ from forerun.serving.scenario import (
     too_many,
 )
 from forerun.serving.scenario.limits import check_decisions, check_language_model
-from forerun.serving.scenario.traces import Generated, Listed, Replayed
+from forerun.serving.scenario.traces import AnyTrace, ClosedLoop, Generated, Listed
 
 
 def prepare(scenario: Scenario, files: ScenarioFiles | None = None, seed: int | None = None) -> Inputs:
@@ -59,6 +60,9 @@ def prepare(scenario: Scenario, files: ScenarioFiles | None = None, seed: int | 
     files = ScenarioFiles(scenario.profiles) if files is None else files
     seed = scenario.seed if seed is None else seed
     arrivals, trace, notes = _arrivals_of(scenario, files, scenario.trace, seed)
+    if (scenario.warm_up or 0) >= len(arrivals):
+        what = f"{scenario.warm_up} queries are left out of {len(arrivals)}; some must be counted"
+        raise ScenarioError.at("$.warm_up", what)
     return _Preparation(scenario, files, seed, arrivals, trace, notes).inputs()
 
 
@@ -132,6 +136,7 @@ class _Preparation:
             sample_ms,
             self.files,
             tuple(dict.fromkeys([*self.notes, *self.aliases])),
+            _clients(self.scenario, self.arrivals_ms, self.seed),
         )
 
     def _placed(self, spec: StageSpec) -> _Placed:
@@ -301,7 +306,7 @@ def _in_order(scenario: Scenario) -> list[StageSpec]:
 def _arrivals_of(
     scenario: Scenario,
     files: ScenarioFiles,
-    given: Generated | Replayed | Listed,
+    given: AnyTrace,
     seed: int,
     where: str = "$.trace",
 ) -> tuple[Floats, Trace | None, list[str]]:
@@ -320,6 +325,8 @@ def _arrivals_of(
     most = most_queries(scenario)
     if isinstance(given, Listed):
         return np.array(given.arrivals_ms), None, []
+    if isinstance(given, ClosedLoop):
+        return np.zeros(given.queries), None, []
     if isinstance(given, Generated):
         _check_drawn(scenario, given, where)
         n = given.queries or None
@@ -339,6 +346,38 @@ def _arrivals_of(
     if "assumed" in made.options:
         notes.append(f"{made.source} is read as {made.format}: {made.options['assumed']}")
     return arrivals_ms(trace), trace, notes
+
+
+def _clients(scenario: Scenario, planned_ms: Floats, seed: int) -> Clients | None:
+    """What is sent where it depends on the answers; None where it does not.
+
+    Parameters
+    ----------
+    planned_ms : float64[queries], none is sent before.
+    seed : of the times that clients think.
+    """
+    if not scenario.waits_for_answers:
+        return None
+    trace, n = scenario.trace, len(planned_ms)
+    most = scenario.max_concurrency or UNLIMITED
+    if not isinstance(trace, ClosedLoop):
+        return Clients.single(planned_ms, most=most)
+    clients = min(trace.clients, n)
+    joins_ms = np.arange(clients, dtype=np.float64) * (trace.ramp_up_s * 1e3 / trace.clients)
+    think_ms = drawn_ms(trace.think_s, trace.think_cv, n, stream(seed, "think"))
+    return Clients.single(planned_ms, joins_ms=joins_ms, think_ms=think_ms, most=most)
+
+
+def drawn_ms(mean_s: float, cv: float, n: int, draws: np.random.Generator) -> Floats:
+    """Times of a gamma law, in ms.
+
+    Parameters
+    ----------
+    mean_s, cv : mean in seconds, and standard deviation over it; 0: all have the mean.
+    n : how many.
+    """
+    drawn = draws.standard_gamma(cv**-2.0, n) * cv**2 if cv else np.ones(n)
+    return np.asarray(mean_s * 1e3 * drawn)
 
 
 def _check_drawn(scenario: Scenario, trace: Generated, where: str) -> None:

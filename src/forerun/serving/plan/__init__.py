@@ -79,6 +79,9 @@ def plan(
     Raises Infeasible naming the stage and the constraint that bind, ScenarioError or UsageError.
     """
     chosen = objective or "cost"
+    if scenario.waits_for_answers:
+        what = "a plan is made for arrivals that do not depend on answers; compare configurations with simulate --set"
+        raise UsageError.at("trace", f"when queries are sent depends on answers here, and {what}")
     if _serves_models(scenario):
         _check_language_options(chosen, method, every_batch, budget_usd_per_h)
         _check_options("cost", method, max_replicas, 0.0, confidence, traces or int(confidence > 0))

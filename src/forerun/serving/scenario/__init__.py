@@ -17,7 +17,7 @@ from forerun.serving.policies.greedy import Greedy
 from forerun.serving.policy.batching import Batching, batching_policies
 from forerun.serving.policy.tuning import Tuner, tuner_policies
 from forerun.serving.scenario.limits import MOST_BYTES, gib, may_miss
-from forerun.serving.scenario.traces import Generated, Listed, Replayed
+from forerun.serving.scenario.traces import AnyTrace, ClosedLoop, Generated, Listed, Replayed
 
 #: bytes of a query; of each of its visits where everything is recorded; of a replica; of a seat of a language model
 QUERY_BYTES: Final = 40
@@ -176,7 +176,7 @@ class Scenario(Spec, frozen=True, kw_only=True):
 
     mode: `default`, or `compat`: the semantics of the InferLine notebook.
     seed: of everything that is drawn.
-    trace: the arrivals: a process, a file, or instants.
+    trace: the arrivals: a process, a file, or instants; or clients who wait for answers.
     stages, edges: the pipeline; edges are those that not every query takes.
     configuration: by stage, how it is run.
     profiles: files of measured service times, added to the built-in ones.
@@ -191,13 +191,15 @@ class Scenario(Spec, frozen=True, kw_only=True):
     compat: settings of mode compat.
     intervals: how confidence intervals are made.
     accept_fit: use fitted costs that miss their own data (left out: such costs are refused).
+    max_concurrency: a query is not sent while so many are under way; latencies count from sending (left out: no limit).
+    warm_up: queries, the first that are sent, that no figure counts (left out: none).
     """
 
     domain: Literal["serving"] = "serving"
     spec_version: int = 1
     mode: Literal["default", "compat"] = "default"
     seed: Annotated[int, msgspec.Meta(ge=0)] = 0
-    trace: Generated | Replayed | Listed
+    trace: AnyTrace
     stages: tuple[StageSpec, ...]
     edges: tuple[EdgeSpec, ...] = ()
     configuration: dict[str, Placement]
@@ -213,8 +215,10 @@ class Scenario(Spec, frozen=True, kw_only=True):
     compat: Compat = Compat()
     intervals: Intervals = Intervals()
     accept_fit: bool | None = None
+    max_concurrency: Count | None = None
+    warm_up: Count | None = None
 
-    added_later: ClassVar[tuple[str, ...]] = ("accept_fit",)
+    added_later: ClassVar[tuple[str, ...]] = ("accept_fit", "max_concurrency", "warm_up")
 
     def problems(self) -> list[tuple[str, str]]:
         names = [stage.name for stage in self.stages]
@@ -224,6 +228,7 @@ class Scenario(Spec, frozen=True, kw_only=True):
             *self._configuration_problems(names),
             *self._mode_problems(),
             *self._tuner_problems(),
+            *self._client_problems(),
             *self._llm_problems(),
             *size_problems(self),
         ]
@@ -359,6 +364,33 @@ class Scenario(Spec, frozen=True, kw_only=True):
         return failing([*checks, (lacking, "sample", what)])
 
     @property
+    def waits_for_answers(self) -> bool:
+        """Whether it depends on answers when queries are sent."""
+        return isinstance(self.trace, ClosedLoop) or self.max_concurrency is not None
+
+    def _client_problems(self) -> list[tuple[str, str]]:
+        why = "when queries are sent depends on answers here"
+        where = "trace.clients" if isinstance(self.trace, ClosedLoop) else "max_concurrency"
+        checks = [
+            (
+                self.waits_for_answers and self.mode == "compat",
+                where,
+                f"{why}, which mode compat does not know",
+            ),
+            (
+                self.waits_for_answers and self.tuned,
+                where,
+                f"{why}, which tuners do not know; leave out the tuner",
+            ),
+            (
+                self.waits_for_answers and self.tie_rules == "both",
+                where,
+                f"{why}, which the notebook's tie rule does not know; write tie_rules: own",
+            ),
+        ]
+        return failing(checks)
+
+    @property
     def latency_limit_ms(self) -> float:
         """Latency above which a query misses; infinite where none is stated."""
         return self.slo_ms or math.inf
@@ -430,7 +462,9 @@ def size_problems(scenario: Scenario) -> list[tuple[str, str]]:
         return [("configuration", what)]
     traces = {"trace": scenario.trace, "sample": scenario.sample}
     counts = {
-        f"{name}.queries": trace.queries for name, trace in traces.items() if isinstance(trace, Generated)
+        f"{name}.queries": trace.queries
+        for name, trace in traces.items()
+        if isinstance(trace, Generated | ClosedLoop)
     }
     return [
         (name, too_many(scenario, count)) for name, count in counts.items() if count > most_queries(scenario)

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Final, TypeAlias
 
 import msgspec
 
-from forerun.core.scenario.numbers import NotNegative
+from forerun.core.scenario.numbers import Count, NotNegative
 from forerun.core.scenario.spec import Input, Spec, chosen_from
 from forerun.core.trace.arrivals import ArrivalProcess, processes
 from forerun.core.trace.reader import format_problems
 from forerun.serving.traces.recorded import Bootstrap
+
+#: clients of a closed loop, at most
+MOST_CLIENTS: Final = 1_000_000
 
 
 class Generated(Spec, frozen=True, kw_only=True):
@@ -57,9 +60,30 @@ class Listed(Spec, frozen=True, kw_only=True):
         return [(f"arrivals_ms.{row}", f"{after} comes after {before}; arrivals ascend")]
 
 
-def resamples(trace: Generated | Replayed | Listed) -> bool:
+class ClosedLoop(Spec, frozen=True, kw_only=True):
+    """Clients who send a query, wait for its answer, think, and send the next.
+
+    clients: how many there are.
+    queries: how many they send in all; whoever is ready sends the next.
+    think_s: mean time from an answer to the client's next query (default 0).
+    think_cv: standard deviation of this time over its mean: 0 (default) always the mean, 1 exponential, else a gamma law.
+    ramp_up_s: the clients begin one after the other, evenly over this time (default 0: all at once).
+    """
+
+    clients: Annotated[int, msgspec.Meta(ge=1, le=MOST_CLIENTS)]
+    queries: Count
+    think_s: NotNegative = 0.0
+    think_cv: Annotated[float, msgspec.Meta(ge=0, le=1e3)] = 0.0
+    ramp_up_s: NotNegative = 0.0
+
+
+#: where queries come from
+AnyTrace: TypeAlias = Generated | Replayed | Listed | ClosedLoop
+
+
+def resamples(trace: AnyTrace) -> bool:
     """Whether other traces like this one are drawn from it, and so say little about the rest of the world."""
-    return not isinstance(trace, Generated) or isinstance(trace.process, Bootstrap)
+    return isinstance(trace, Replayed | Listed) or isinstance(getattr(trace, "process", None), Bootstrap)
 
 
 #: what a plan says that holds on so many of them

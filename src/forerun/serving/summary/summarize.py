@@ -27,8 +27,9 @@ from forerun.serving.llm.summary.models import (
 )
 from forerun.serving.llm.summary.objectives import prefixes
 from forerun.serving.llm.summary.tables import llm_tables
-from forerun.serving.scenario.traces import Generated
+from forerun.serving.scenario.traces import ClosedLoop, Generated
 from forerun.serving.summary import tables
+from forerun.serving.summary.clients import client_figures, counted
 from forerun.serving.summary.confidence import from_batches, from_replications, headline
 from forerun.serving.summary.invariants import check_run
 from forerun.serving.summary.latency_split import by_branch, critical
@@ -54,8 +55,11 @@ def summarize(outcome: Outcome) -> Result:
     finished = len(run.finish_ms) > 0
     if finished and engine_of(scenario).lawful:
         check_run(inputs.pipeline, run, scenario.latency_limit_ms)
+    inputs, counting = counted(inputs, outcome.run)
+    outcome, run = replace(outcome, inputs=inputs, run=counting), recorded(counting, scenario.record)
     loads = offered_loads(inputs, outcome.run)
-    summary = totals(outcome, run, loads) | dict(outcome.figures)
+    sent, said = client_figures(outcome)
+    summary = totals(outcome, run, loads) | dict(outcome.figures) | sent
     if models:
         summary |= model_figures(scenario, inputs.pipeline, outcome.run)
     if isinstance(process := getattr(scenario.trace, "process", None), Bootstrap):
@@ -65,7 +69,12 @@ def summarize(outcome: Outcome) -> Result:
     if scenario.tie_rules == "both":
         summary |= _both_tie_rules(inputs)
     fitted = fit_report(inputs, outcome.run, prefixes(inputs.pipeline), loads) if models else FitReport()
-    notes = [*inputs.notes, *outcome.notes, *(model_notes(inputs.pipeline, outcome.run) if models else ())]
+    notes = [
+        *inputs.notes,
+        *outcome.notes,
+        *said,
+        *(model_notes(inputs.pipeline, outcome.run) if models else ()),
+    ]
     notes += fitted.notes
     summary |= {name: math.nan for name in fitted.unknown if name in summary}
     result = Result(
@@ -143,20 +152,22 @@ def _intervals(inputs: Inputs, run: Run) -> dict[str, Interval]:
 def _fresh_runs(inputs: Inputs) -> Iterator[tuple[Inputs, Run]]:
     """Runs on fresh arrivals; none where a process ignores the seed, where a trace is replayed, or where runs are not
     simulated stage by stage."""
-    from forerun.serving.engine.modes.default import simulated
+    from forerun.serving.engine.modes.default import arrived, simulated
     from forerun.serving.engine.stagewise import reasons_against
     from forerun.serving.engine.tuning import controlled
 
     scenario = inputs.scenario
-    if not isinstance(scenario.trace, Generated) or scenario.mode != "default":
+    if not isinstance(scenario.trace, Generated | ClosedLoop) or scenario.mode != "default":
         return
     for number in range(scenario.intervals.replications - 1):
         seed = int(stream(scenario.seed, "replication", number).integers(2**32))
         again = prepare(scenario, inputs.files, seed)
+        if again.clients is not None:
+            again, _ = arrived(again)
         if number == 0 and (
             np.array_equal(again.arrivals_ms, inputs.arrivals_ms) or reasons_against(again.pipeline)
         ):
             return
         if scenario.tuned:
             again, _ = controlled(again)
-        yield again, simulated(again, "latency")
+        yield counted(again, simulated(again, "latency"))

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from forerun.serving.engine import Engine
 from forerun.serving.engine.outcome import Outcome, Run
+from forerun.serving.inputs.clients import Sent
 from forerun.serving.inputs.inputs import Inputs
+from forerun.serving.inputs.routing import taken_edges
 from forerun.serving.observer import Observer
 
 
@@ -17,7 +20,7 @@ class Default(Engine):
 
     def run(self, inputs: Inputs, observers: Sequence[Observer]) -> Outcome:
         """A tuner decides first, where one changes replicas; then the pipeline is simulated with its changes."""
-        scenario, control = inputs.scenario, None
+        scenario, control, sent = inputs.scenario, None, None
         if scenario.tuned:
             from forerun.serving.engine.tuning import controlled
 
@@ -25,6 +28,8 @@ class Default(Engine):
         # The kernels are compiled; they are imported only when something is simulated.
         from forerun.serving.engine.stagewise import reasons_against
 
+        if inputs.clients is not None:
+            inputs, sent = arrived(inputs)
         pipeline, arrivals_ms, slo_ms = inputs.pipeline, inputs.arrivals_ms, scenario.latency_limit_ms
         reasons = [*reasons_against(pipeline), *(["observers look on"] if observers else [])]
         if reasons:
@@ -32,11 +37,52 @@ class Default(Engine):
 
             run = simulate_events(pipeline, arrivals_ms, slo_ms, observers=observers)
             notes = tuple(f"event loop: {reason}" for reason in reasons)
-            return Outcome(inputs, run, control, notes, {"way": "event loop"})
+            return Outcome(inputs, run, control, notes, {"way": "event loop"}, sent=sent)
         # What replicas cost follows from their number where it is constant, else also from the last finish.
         changing = control is not None or any(stage.capacity for stage in pipeline.stages)
         record = "latency" if changing and scenario.record == "counts" else ""
-        return Outcome(inputs, simulated(inputs, record), control, figures={"way": "stage by stage"})
+        return Outcome(
+            inputs, simulated(inputs, record), control, figures={"way": "stage by stage"}, sent=sent
+        )
+
+
+def arrived(inputs: Inputs) -> tuple[Inputs, Sent]:
+    """Inputs whose queries arrive as clients send them, in that order; and what the clients did.
+
+    A run on them is the run of the clients: what is sent depends on answers, but no answer on what is sent later.
+
+    Parameters
+    ----------
+    inputs : with clients.
+    """
+    clients, (stage, *others) = inputs.clients, inputs.pipeline.stages
+    assert clients is not None
+    if (
+        not others
+        and stage.llm is not None
+        and stage.llm.decode is None
+        and all(edge.always for edge in stage.edges)
+    ):
+        from forerun.serving.llm.engine.stage import LanguageStage
+
+        sent = LanguageStage(stage.llm, stage.replicas, keep=False, capacity=stage.capacity).run_closed(
+            clients
+        )
+    else:
+        from forerun.serving.engine.events import sent_by_clients
+
+        sent = sent_by_clients(inputs.pipeline, clients)
+    # Drawn edges go with the number of a query, which is another one now.
+    columns = iter(taken_edges(inputs.pipeline, len(clients)))
+    stages = []
+    for stage in inputs.pipeline.stages:
+        edges = [
+            edge if edge.share is None else replace(edge, share=None, recorded=column)
+            for edge, column in zip(stage.edges, columns)
+        ]
+        stages.append(replace(stage, edges=tuple(edges)))
+    pipeline = replace(inputs.pipeline, stages=tuple(stages)).rows(sent.order)
+    return replace(inputs, pipeline=pipeline, arrivals_ms=sent.sent_ms[sent.order], clients=None), sent
 
 
 def simulated(inputs: Inputs, record: str = "") -> Run:

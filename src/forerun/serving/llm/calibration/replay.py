@@ -8,6 +8,7 @@ from typing import Final
 import numpy as np
 
 from forerun.serving.engine.outcome import Iterations
+from forerun.serving.inputs.clients import Clients
 from forerun.serving.inputs.pipeline import Floats, Ints
 from forerun.serving.llm.calibration.experiment import Load, latencies
 from forerun.serving.llm.engine.stage import LanguageStage
@@ -79,7 +80,7 @@ def replay(model: LanguageModel, replicas: int, load: Load, cost: Cost, *, keep:
         stage.feed(queries, load.send_ms, np.ones(len(load), dtype=np.bool_))
         stage.advance(np.inf)
     else:
-        stage.run_held_back(load.send_ms, load.most_in_flight)
+        stage.run_closed(Clients.single(load.send_ms, most=load.most_in_flight))
     visits, _, requests = stage.record(len(load))
     served = ~np.isnan(requests.first_ms)
     sent_ms, end_ms = visits.enqueue_ms[served], visits.end_ms[served]

@@ -10,9 +10,10 @@ from numpy.typing import NDArray
 
 from forerun.core.kernels.records import records
 from forerun.serving.engine.outcome import Batches, Guesses, Iterations, Requests, Visits
+from forerun.serving.inputs.clients import Clients, Sent
 from forerun.serving.inputs.pipeline import Bools, Floats, Ints
 from forerun.serving.llm.engine.kernels import requests as kernel
-from forerun.serving.llm.engine.kernels.closed import run_held_back
+from forerun.serving.llm.engine.kernels.closed import LOOP, Sending, run_closed
 from forerun.serving.llm.engine.kernels.gaps import CELLS
 from forerun.serving.llm.engine.record import iterations_of, records_of
 from forerun.serving.llm.inputs.model import LanguageModel
@@ -174,26 +175,74 @@ class LanguageStage:
             own["own"] = self._own[query]
         self._state.whole["fed"] = after
 
-    def run_held_back(self, planned_ms: Floats, most: int) -> None:
-        """All requests of a client that sends each when it is planned, but never while `most` are under way; to the end.
+    def run_closed(self, clients: Clients) -> Sent:
+        """All requests of clients who see the answers; to the end.
 
         Parameters
         ----------
-        planned_ms : float64[queries], ascending. When a request was sent is when it enters.
-        most : requests under way at most.
+        clients : what they send, request by request of this stage. When a request is sent is when it enters.
         """
-        queries = len(planned_ms)
-        self.feed(np.arange(queries), planned_ms, np.ones(queries, dtype=np.bool_))
-        planned_ms = planned_ms[~self._refused[:queries]]
-        self._state.whole["fed"] = 0
-        sent_ms, at = planned_ms.copy(), np.zeros(2)
-        request_ms = self.llm.cost.request_ms
-        while not run_held_back(self._model, self._state, planned_ms, sent_ms, request_ms, most, at):
-            self._longer_iterations()
-        enter_ms = self._entered[-1][1].copy()
-        enter_ms[~self._refused[:queries]] = sent_ms
-        self._entered[-1] = (np.arange(queries), enter_ms)
-        self._group_ms[-1] = sent_ms
+        queries = len(clients)
+        self.feed(np.arange(queries), np.zeros(queries), np.ones(queries, dtype=np.bool_))
+        sending = self._sending(clients)
+        for at_ms, count in [*self._ahead, (np.inf, 0)]:
+            while not run_closed(self._model, self._state, sending, at_ms):
+                self._longer_iterations()
+            if at_ms < np.inf:
+                self._resize(at_ms, count)
+        self._ahead = []
+        order = sending.order[: int(sending.loop["sent"][0])]
+        self._query = sending.query
+        self._entered, self._group_ms = [(order, sending.sent_ms[order])], [sending.sent_ms[order]]
+        return Sent(sending.sent_ms, sending.late_ms, order, sending.ended)
+
+    def _sending(self, clients: Clients) -> Sending:
+        """What the kernel knows of the clients at the start; what was fed enters only when they send it."""
+        state, fed, queries = self._state, int(self._state.whole["fed"][0]), len(clients)
+        requests, prefixes = state.requests[:fed].copy(), state.prefixes[:fed].copy()
+        state.whole["fed"] = 0
+        for rows in (state.requests, state.prefixes):
+            rows.view(np.uint8)[:] = 0
+        welcome, first, waits = ~self._refused[:queries], clients.first, clients.waits
+        ready = np.flatnonzero(waits == 0)
+        ready = ready[np.argsort(clients.planned_ms[ready], kind="stable")]
+        waiting = len(clients.joins_ms) or len(ready)
+        heap_ms = np.zeros(queries + len(clients.joins_ms))
+        heap_who = np.full(len(heap_ms), -1)
+        if len(clients.joins_ms):
+            heap_ms[:waiting], opened = clients.joins_ms, np.zeros(clients.sessions, dtype=np.int64)
+        else:
+            heap_ms[:waiting], heap_who[:waiting] = clients.planned_ms[ready], ready
+            opened = np.bincount(clients.session[ready], minlength=clients.sessions)
+        loop = records(1, LOOP)
+        loop["waiting"] = waiting
+        return Sending(
+            clients.planned_ms,
+            clients.session,
+            clients.begin,
+            clients.followers,
+            clients.pause_ms,
+            clients.think_ms,
+            clients.patience_ms,
+            clients.most,
+            len(clients.joins_ms),
+            waits,
+            first,
+            np.where(welcome, np.cumsum(welcome) - 1, -1),
+            requests,
+            prefixes,
+            self.llm.cost.request_ms,
+            heap_ms,
+            heap_who,
+            np.diff(first),
+            opened,
+            np.zeros(clients.sessions, dtype=np.int64),
+            np.full(queries, np.nan),
+            np.zeros(queries),
+            np.zeros(queries, dtype=np.int64),
+            np.zeros(queries, dtype=np.int64),
+            loop,
+        )
 
     def advance(self, until_ms: float) -> None:
         """Handle every instant before `until_ms`; whatever enters before it has been fed."""

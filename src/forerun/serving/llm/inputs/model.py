@@ -290,6 +290,24 @@ class LanguageModel:
     speculation: Speculation | None = None
     keys: Ints = field(default_factory=lambda: np.empty(0, dtype=np.int64), repr=False)
 
+    def rows(self, chosen: Ints) -> LanguageModel:
+        """The model with other requests: of the rows chosen, in that order. Drafts guess one that is chosen again anew."""
+        keys = self.keys
+        if len(keys):
+            order = np.argsort(chosen, kind="stable")
+            again = np.empty(len(chosen), dtype=np.int64)
+            again[order] = np.arange(len(chosen)) - np.searchsorted(chosen[order], chosen[order])
+            keys = (keys[chosen] + again * 0x61C88647) % 2**32
+        return replace(
+            self,
+            prompt=self.prompt[chosen],
+            output=self.output[chosen],
+            shared=None if self.shared is None else self.shared.rows(chosen),
+            ranks=None if self.ranks is None else self.ranks[chosen],
+            keys=keys,
+            decode=None if self.decode is None else replace(self.decode, llm=self.decode.llm.rows(chosen)),
+        )
+
     @property
     def least_steps(self) -> Ints:
         """int64[queries]: iterations that each needs for its answer behind the first token, at the least."""

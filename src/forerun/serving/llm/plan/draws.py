@@ -16,7 +16,7 @@ import numpy as np
 from forerun.core.errors import UsageError
 from forerun.core.rng import stream
 from forerun.serving.inputs.inputs import Inputs
-from forerun.serving.inputs.pipeline import Floats, Ints, Pipeline
+from forerun.serving.inputs.pipeline import Floats
 from forerun.serving.inputs.prepare import prepare
 from forerun.serving.llm.calibration.knee import DEVIATIONS
 from forerun.serving.llm.calibration.replay import possible
@@ -145,25 +145,4 @@ def _resampled(inputs: Inputs, number: int) -> Inputs:
     gaps_ms[0] = gaps_ms[1:].mean() if n > 1 else 0.0
     drawn_ms = gaps_ms[rows]
     drawn_ms[0] = 0.0
-    return _with_rows(inputs, rows, np.cumsum(drawn_ms))
-
-
-def _with_rows(inputs: Inputs, rows: Ints, arrivals_ms: Floats) -> Inputs:
-    """The inputs with other queries: those of the rows, with tokens, prefixes and recorded edges."""
-    stages = []
-    for stage in inputs.pipeline.stages:
-        edges = tuple(
-            edge if edge.recorded is None else replace(edge, recorded=edge.recorded[rows])
-            for edge in stage.edges
-        )
-        llm = stage.llm
-        if llm is not None:
-            shared = None if llm.shared is None else llm.shared.rows(rows)
-            llm = replace(llm, prompt=llm.prompt[rows], output=llm.output[rows], shared=shared)
-            if len(llm.keys):
-                # A request that is drawn twice is guessed alike both times only by chance.
-                keys = (llm.keys[rows] + np.arange(len(rows)) * 0x61C88647) % 2**32
-                llm = replace(llm, keys=keys)
-        stages.append(replace(stage, edges=edges, llm=llm))
-    pipeline = Pipeline(tuple(stages), seed=inputs.pipeline.seed)
-    return replace(inputs, pipeline=pipeline, arrivals_ms=arrivals_ms)
+    return replace(inputs, pipeline=inputs.pipeline.rows(rows), arrivals_ms=np.cumsum(drawn_ms))

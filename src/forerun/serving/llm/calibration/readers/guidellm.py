@@ -19,7 +19,6 @@ from forerun.core.trace.documents import JsonDocument
 from forerun.serving.inputs.pipeline import Floats, Ints
 from forerun.serving.llm.calibration.experiment import Experiment, Load, latencies
 from forerun.serving.llm.calibration.readers.values import (
-    arrivals_ms,
     count,
     lengths,
     maybe,
@@ -27,6 +26,7 @@ from forerun.serving.llm.calibration.readers.values import (
     section,
     whole,
 )
+from forerun.serving.traces.request_rate import sent_ms as benchmark_ms
 
 METRICS: Final = {
     "ttft": ("time_to_first_token_ms", 1.0),
@@ -93,7 +93,7 @@ class _Item:
         rows = self._rows(served)
         if rows is None:
             tokens, measured = self._distributions(served)
-            send_ms = arrivals_ms(served, rate_rps, shape, self._seed)
+            send_ms = benchmark_ms(served, rate_rps, shape, self._seed)
             notes.append(
                 "the file does not list all requests: lengths and arrivals are drawn like its distributions"
             )

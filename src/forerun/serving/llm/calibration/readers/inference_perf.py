@@ -11,13 +11,13 @@ from typing import Final
 from forerun.core.trace.documents import JsonDocument
 from forerun.serving.llm.calibration.experiment import LATE_MS, SHARES, Experiment, Load
 from forerun.serving.llm.calibration.readers.values import (
-    arrivals_ms,
     count,
     drawn_lengths,
     maybe,
     number,
     section,
 )
+from forerun.serving.traces.request_rate import sent_ms as benchmark_ms
 
 #: quantiles that the tool writes, by their share
 QUANTILES: Final = {
@@ -73,5 +73,5 @@ def read(document: JsonDocument, seed: int) -> Experiment:
         notes.append(
             f"the client sent {late_ms / 1e3:.3g} s late on average, with about {cap} requests under way"
         )
-    load = Load(arrivals_ms(served, sent_rps, float("inf"), seed), prompt, output, cap)
+    load = Load(benchmark_ms(served, sent_rps, float("inf"), seed), prompt, output, cap)
     return Experiment(document.source.name, load, measured, tuple(notes))

@@ -14,13 +14,13 @@ from typing import Any, Final
 from forerun.serving.llm.calibration.experiment import SHARES, Experiment, Load
 from forerun.serving.llm.calibration.readers.values import (
     Described,
-    arrivals_ms,
     count,
     drawn_lengths,
     maybe,
     number,
     section,
 )
+from forerun.serving.traces.request_rate import sent_ms as benchmark_ms
 
 VERSIONS: Final = ("0.1", "0.2", "0.2.1")
 #: ms in a unit of the report
@@ -70,7 +70,7 @@ def read(document: Described, seed: int) -> Experiment:
     notes += _derived(document, place, measured)
     rate_rps, cap, said = _sending(document, version, measured["throughput_rps"])
     notes.append(f"the report does not list requests: lengths are drawn like its distributions; {said}")
-    load = Load(arrivals_ms(served, rate_rps, math.inf, seed), prompt, output, cap)
+    load = Load(benchmark_ms(served, rate_rps, math.inf, seed), prompt, output, cap)
     return Experiment(document.name, load, measured, tuple(notes))
 
 

@@ -18,13 +18,14 @@ from forerun.core.trace.documents import JsonDocument
 from forerun.serving.inputs.pipeline import Floats, Ints
 from forerun.serving.llm.calibration.experiment import SHARES, Experiment, Load, latencies
 from forerun.serving.llm.calibration.readers.values import (
-    arrivals_ms,
     count,
     lengths,
     maybe,
     number,
     whole,
 )
+from forerun.serving.traces.request_rate import ramp_rps
+from forerun.serving.traces.request_rate import sent_ms as benchmark_ms
 
 #: what the generators call a metric; SGLang calls the last one otherwise
 NAMES: Final = {"ttft": ("ttft",), "tpot": ("tpot",), "e2e": ("e2el", "e2e_latency")}
@@ -69,7 +70,7 @@ def read(document: JsonDocument, seed: int) -> Experiment:
     # A client that holds requests back was asked to send them earlier: all at once, unless a rate is stated.
     if sent_ms is None or (cap is not None and math.isinf(rate_rps)):
         rates_rps, said = _ramp(document, len(tokens[0])) or (rate_rps, _drawn(rate_rps, burstiness))
-        sent_ms = arrivals_ms(len(tokens[0]), rates_rps, burstiness, seed)
+        sent_ms = benchmark_ms(len(tokens[0]), rates_rps, burstiness, seed)
         notes.append(f"the file does not say when requests were sent: {said}")
     order = np.argsort(sent_ms, kind="stable")
     load = Load(sent_ms[order], tokens[0][order], tokens[1][order], cap)
@@ -88,10 +89,11 @@ def _ramp(document: JsonDocument, n: int) -> tuple[Floats, str] | None:
     if kind is None:
         return None
     begin, end = (number(document, f"ramp_up_{which}_rps", least=1e-9) for which in ("start", "end"))
-    laws = {"linear": np.linspace(begin, end, n), "exponential": np.geomspace(begin, end, n)}
-    if kind not in laws:
-        raise document.error(f"{kind!r} is not known; known: {', '.join(laws)}", "ramp_up_strategy")
-    return laws[kind], f"gaps are drawn for a {kind} ramp from {begin:g} to {end:g} requests/s"
+    if kind not in ("linear", "exponential"):
+        raise document.error(f"{kind!r} is not known; known: linear, exponential", "ramp_up_strategy")
+    return ramp_rps(
+        kind, begin, end, n
+    ), f"gaps are drawn for a {kind} ramp from {begin:g} to {end:g} requests/s"
 
 
 def _figures(document: JsonDocument) -> dict[str, float]:

@@ -156,25 +156,6 @@ def drawn_lengths(
     return lengths(table if len(table) > 1 else (), mean, n, seed)
 
 
-def arrivals_ms(n: int, rate_rps: float | Floats, burstiness: float, seed: int) -> Floats:
-    """When requests are sent whose rate alone is known, from 0: gaps follow a gamma law, and the last comes on time.
-
-    Parameters
-    ----------
-    n : how many.
-    rate_rps : requests a second, of all or before each; inf: all at once.
-    burstiness : shape of the law: 1 are Poisson arrivals, inf constant gaps.
-    seed : of the gaps.
-    """
-    means_ms = np.broadcast_to(1e3 / np.asarray(rate_rps), n)[1:]
-    gaps_ms = means_ms.copy()
-    if burstiness <= 1e6:
-        gaps_ms *= np.random.default_rng(seed).gamma(burstiness, 1.0, n)[1:]
-        total_ms = float(gaps_ms.sum())
-        gaps_ms *= float(means_ms.sum()) / total_ms if total_ms > 0 else 0.0
-    return np.concatenate([[0.0], np.cumsum(gaps_ms)])
-
-
 def _at(document: Described, place: Sequence[str | int]) -> Any:
     """The value at a place, None if there is none."""
     found: Any = document.value

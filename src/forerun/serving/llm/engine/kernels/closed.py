@@ -1,46 +1,207 @@
-"""Replicas of a language model under a client that holds requests back while many are under way.
+"""Replicas of a language model under clients whose requests depend on the answers (see `serving.inputs.clients`).
 
 (Part of the digest that names the compiled code's folder: forerun.core.kernels.)
 """
 
 from __future__ import annotations
 
+from typing import Final, NamedTuple
+
 import numpy as np
 
 from forerun.core.kernels.jit import kernel
-from forerun.serving.llm.engine.kernels.requests import Floats, Model, State, run_requests
+from forerun.core.kernels.records import Rows, record_type
+from forerun.serving.llm.engine.kernels.endings import ABANDONED, COMPLETE, REFUSED
+from forerun.serving.llm.engine.kernels.requests import Floats, Ints, Model, State, _end, run_requests
+
+LOOP: Final = record_type("waiting taken seen sent", "due_ms")
+"""Where the clients are, the only row of `Sending.loop`.
+
+waiting: entries of the heap. taken: sessions that clients have taken. seen: requests whose answers clients have seen. sent:
+requests so far, refused ones too. due_ms: everything before it is to be handled, 0 if it is.
+"""
+
+
+class Sending(NamedTuple):
+    """N requests, S sessions, C clients; `planned_ms` to `most` as in `Clients`.
+
+    waits: int64[N], answers that each still waits for. first: int64[S + 1], first request of each session. row: int64[N],
+    its row in `requests` and `prefixes`, -1 if it is refused. requests, prefixes: what enters, as `State` has it.
+    request_ms: from sending until it joins the queue. heap_ms, heap_who: [N + C], requests that are ready, and clients (-1)
+    who take a session, the earliest first, of equal ones the lowest number. unsent, open: int64[S], requests of a session
+    that were not sent, and those ready or under way. ended: int64[S], how it ended, 0 if it has not. sent_ms, late_ms:
+    float64[N], when each was sent, and how long it was ready before.
+    order: int64[N], requests in the order they were sent. query: int64[N], the request at each position of `State`.
+    """
+
+    planned_ms: Floats
+    session: Ints
+    begin: Ints
+    followers: Ints
+    pause_ms: Floats
+    think_ms: Floats
+    patience_ms: Floats
+    most: int
+    clients: int
+    waits: Ints
+    first: Ints
+    row: Ints
+    requests: Rows
+    prefixes: Rows
+    request_ms: float
+    heap_ms: Floats
+    heap_who: Ints
+    unsent: Ints
+    open: Ints
+    ended: Ints
+    sent_ms: Floats
+    late_ms: Floats
+    order: Ints
+    query: Ints
+    loop: Rows
 
 
 @kernel(allocates=False)
-def run_held_back(
-    model: Model, state: State, planned_ms: Floats, sent_ms: Floats, request_ms: float, most: int, at: Floats
-) -> bool:
-    """Send every request when it is planned, but never while `most` are under way, and handle everything that follows.
+def run_closed(model: Model, state: State, sending: Sending, until_ms: float) -> bool:
+    """Send requests and handle every instant before `until_ms`; False if `iterations` is full and there is more to do.
 
-    planned_ms: float64[n], ascending. sent_ms: float64[n], when each is sent, written. request_ms: from then until it joins
-    the queue. most: requests under way at most. at: float64[2], where the run is: the latest instant, and the one before
-    which everything is to be handled; 0 at first. False if `iterations` is full and there is more to do.
+    At an instant iterations end, clients see these answers and send, requests enter, idle replicas begin.
     """
-    whole, requests, replicas = state.whole[0], state.requests, state.replicas
+    loop, whole = sending.loop[0], state.whole[0]
     while True:
-        if at[1] > 0.0:
-            # Nothing ends before this instant but what ends at it, so whoever left freed a place then.
-            if not run_requests(model, state, at[1]):
+        if loop.due_ms > 0.0:
+            if not run_requests(model, state, loop.due_ms):
                 return False
-            if at[1] == np.inf:
-                return True
-            if whole.fed - whole.done < most:
-                at[0] = max(at[0], np.nextafter(at[1], 0.0))
-            at[1] = 0.0
-        while whole.fed < planned_ms.shape[0] and whole.fed - whole.done < most:
-            at[0] = max(at[0], planned_ms[whole.fed])
-            sent_ms[whole.fed] = at[0]
-            requests[whole.fed].enter_ms = at[0] + request_ms
+            loop.due_ms = 0.0
+        now_ms = _next_ms(state, sending)
+        if not now_ms < until_ms:
+            return True
+        for r in range(state.replicas.shape[0]):
+            if state.replicas[r].due_ms == now_ms:
+                _end(model, state, r)
+        while loop.seen < whole.done:
+            who = state.done[loop.seen].request
+            loop.seen += 1
+            _see(sending, sending.query[who], now_ms)
+        while loop.waiting > 0 and sending.heap_ms[0] <= now_ms:
+            if sending.heap_who[0] >= 0 and whole.fed - whole.done >= sending.most:
+                break
+            ready_ms, who = sending.heap_ms[0], sending.heap_who[0]
+            _drop_first(sending)
+            if who < 0:
+                _take(sending, ready_ms)
+            else:
+                _send(state, sending, who, ready_ms, now_ms)
+        loop.due_ms = np.nextafter(now_ms, np.inf)
+
+
+@kernel(inline=True)
+def _next_ms(state: State, sending: Sending) -> float:
+    """The next instant at which something may happen; inf if there is none."""
+    loop, whole, next_ms = sending.loop[0], state.whole[0], np.inf
+    if loop.waiting > 0 and (sending.heap_who[0] < 0 or whole.fed - whole.done < sending.most):
+        next_ms = sending.heap_ms[0]
+    if whole.entered < whole.fed:
+        next_ms = min(next_ms, max(state.requests[whole.entered].enter_ms, whole.open_ms))
+    for r in range(state.replicas.shape[0]):
+        next_ms = min(next_ms, state.replicas[r].due_ms)
+    return next_ms
+
+
+@kernel(inline=True)
+def _see(sending: Sending, who: int, now_ms: float) -> None:
+    """A client sees the answer to a request: those that follow it may be ready, or the user has no more patience."""
+    s = sending.session[who]
+    if now_ms - sending.sent_ms[who] > sending.patience_ms[s] and sending.unsent[s] > 0:
+        sending.ended[s] = max(sending.ended[s], ABANDONED)
+    if sending.ended[s] == 0:
+        for k in range(sending.begin[who], sending.begin[who + 1]):
+            one = sending.followers[k]
+            sending.waits[one] -= 1
+            if sending.waits[one] == 0:
+                sending.open[s] += 1
+                _add(sending, max(now_ms + sending.pause_ms[one], sending.planned_ms[one]), one)
+    _close(sending, s, now_ms)
+
+
+@kernel(inline=True)
+def _close(sending: Sending, s: int, now_ms: float) -> None:
+    """A request of a session is over; with the last one the session is, and its client thinks."""
+    sending.open[s] -= 1
+    if sending.open[s] == 0:
+        sending.ended[s] = max(sending.ended[s], COMPLETE)
+        if sending.clients > 0:
+            _add(sending, now_ms + sending.think_ms[s], -1)
+
+
+@kernel(inline=True)
+def _take(sending: Sending, ready_ms: float) -> None:
+    """A client takes the next session: its requests that follow none are ready."""
+    loop = sending.loop[0]
+    s = loop.taken
+    if s < sending.think_ms.shape[0]:
+        loop.taken = s + 1
+        for who in range(sending.first[s], sending.first[s + 1]):
+            if sending.waits[who] == 0:
+                sending.open[s] += 1
+                _add(sending, max(ready_ms, sending.planned_ms[who]), who)
+
+
+@kernel(inline=True)
+def _send(state: State, sending: Sending, who: int, ready_ms: float, now_ms: float) -> None:
+    """A request is sent, unless its session has ended; a refused one is answered at once."""
+    loop, whole = sending.loop[0], state.whole[0]
+    s, row = sending.session[who], sending.row[who]
+    if sending.ended[s] == 0:
+        sending.sent_ms[who], sending.late_ms[who] = now_ms, now_ms - ready_ms
+        sending.order[loop.sent] = who
+        loop.sent += 1
+        sending.unsent[s] -= 1
+        if row >= 0:
+            given, request = sending.requests[row], state.requests[whole.fed]
+            request.prompt, request.output, request.rank = given.prompt, given.output, given.rank
+            request.key, request.enter_ms = given.key, now_ms + sending.request_ms
+            if sending.prefixes.shape[0] > 0:
+                shares, own = sending.prefixes[row], state.prefixes[whole.fed]
+                own.chain, own.segments = shares.chain, shares.segments
+            sending.query[whole.fed] = who
             whole.fed += 1
-        next_ms = np.inf
-        if whole.fed < planned_ms.shape[0]:
-            if whole.entered < whole.fed:
-                next_ms = requests[whole.entered].enter_ms
-            for r in range(replicas.shape[0]):
-                next_ms = min(next_ms, replicas[r].due_ms)
-        at[1] = np.nextafter(next_ms, np.inf)
+        else:
+            sending.ended[s] = REFUSED
+            _close(sending, s, now_ms)
+    else:
+        _close(sending, s, now_ms)
+
+
+@kernel(inline=True)
+def _add(sending: Sending, ms: float, who: int) -> None:
+    """Put a request or a client into the heap."""
+    heap_ms, heap_who, hole = sending.heap_ms, sending.heap_who, sending.loop[0].waiting
+    sending.loop[0].waiting += 1
+    while hole > 0:
+        above = (hole - 1) >> 1
+        if heap_ms[above] < ms or (heap_ms[above] == ms and heap_who[above] <= who):
+            break
+        heap_ms[hole], heap_who[hole] = heap_ms[above], heap_who[above]
+        hole = above
+    heap_ms[hole], heap_who[hole] = ms, who
+
+
+@kernel(inline=True)
+def _drop_first(sending: Sending) -> None:
+    """Drop the first of the heap."""
+    heap_ms, heap_who = sending.heap_ms, sending.heap_who
+    sending.loop[0].waiting -= 1
+    size, hole = sending.loop[0].waiting, 0
+    ms, who = heap_ms[size], heap_who[size]
+    while 2 * hole + 1 < size:
+        below = 2 * hole + 1
+        if below + 1 < size:
+            one, two = heap_ms[below], heap_ms[below + 1]
+            if two < one or (two == one and heap_who[below + 1] < heap_who[below]):
+                below += 1
+        if ms < heap_ms[below] or (ms == heap_ms[below] and who <= heap_who[below]):
+            break
+        heap_ms[hole], heap_who[hole] = heap_ms[below], heap_who[below]
+        hole = below
+    heap_ms[hole], heap_who[hole] = ms, who

@@ -1,0 +1,107 @@
+"""Load that depends on the answers: clients that send one request after the other, and limits of requests under way."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+#: more requests under way than any client has
+UNLIMITED = 2**62
+
+
+@dataclass(frozen=True)
+class Clients:
+    """What is sent, request by request, where that depends on the answers.
+
+    Requests belong to *sessions*, whose requests are numbered in a row. One is ready when it is planned, and when those that
+    it follows have been answered and a pause has passed. Ready ones are sent in the order of these instants, then of
+    their numbers, while fewer than `most` are under way. Where there are clients, each has one session at a time, and takes
+    the next one in order when that has ended and it has thought; else sessions begin as planned. A request that a language
+    model refuses is answered at once, and ends its session.
+
+    Parameters
+    ----------
+    planned_ms : float64[requests], none is sent before; ascending over those that follow none.
+    session : int64[requests], the session of each, ascending from 0 without gaps.
+    begin : int64[requests + 1], where those that follow a request begin in `followers`.
+    followers : int64[...], numbers of requests, each later than those it follows.
+    pause_ms : float64[requests], between the last answer that a request waits for and its own readiness.
+    joins_ms : float64[clients], ascending, when each client takes its first session; empty: there are none.
+    think_ms : float64[sessions], from the end of a session until its client takes the next.
+    patience_ms : float64[sessions], the user of a session sends nothing more after an answer that took longer.
+    most : requests under way at most.
+    """
+
+    planned_ms: Floats = field(repr=False)
+    session: Ints = field(repr=False)
+    begin: Ints = field(repr=False)
+    followers: Ints = field(repr=False)
+    pause_ms: Floats = field(repr=False)
+    joins_ms: Floats = field(repr=False)
+    think_ms: Floats = field(repr=False)
+    patience_ms: Floats = field(repr=False)
+    most: int = UNLIMITED
+
+    @classmethod
+    def single(
+        cls,
+        planned_ms: Floats,
+        *,
+        joins_ms: Floats | None = None,
+        think_ms: Floats | None = None,
+        most: int = UNLIMITED,
+    ) -> Clients:
+        """Requests that follow none, each a session of its own; parameters as above (default: no clients)."""
+        n = len(planned_ms)
+        return cls(
+            planned_ms,
+            np.arange(n),
+            np.zeros(n + 1, dtype=np.int64),
+            np.empty(0, dtype=np.int64),
+            np.zeros(n),
+            np.empty(0) if joins_ms is None else joins_ms,
+            np.zeros(n) if think_ms is None else think_ms,
+            np.full(n, np.inf),
+            most,
+        )
+
+    def __len__(self) -> int:
+        return len(self.planned_ms)
+
+    @property
+    def sessions(self) -> int:
+        """How many there are."""
+        return len(self.think_ms)
+
+    @property
+    def waits(self) -> Ints:
+        """int64[requests]: how many others each follows."""
+        return np.bincount(self.followers, minlength=len(self)).astype(np.int64)
+
+    @property
+    def first(self) -> Ints:
+        """int64[sessions + 1]: the first request of each session, and behind the last."""
+        return np.searchsorted(self.session, np.arange(self.sessions + 1)).astype(np.int64)
+
+
+@dataclass(frozen=True)
+class Sent:
+    """What clients did.
+
+    Parameters
+    ----------
+    sent_ms : float64[requests], when each was sent; NaN where its session had ended before.
+    late_ms : float64[requests], how long each was ready before.
+    order : int64[those sent], their numbers in the order in which they were sent.
+    ended : int64[sessions], how each ended (see `kernels.endings`).
+    """
+
+    sent_ms: Floats = field(repr=False)
+    late_ms: Floats = field(repr=False)
+    order: Ints = field(repr=False)
+    ended: Ints = field(repr=False)

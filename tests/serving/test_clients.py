@@ -1,0 +1,288 @@
+"""Clients who wait for answers: two engines, the trace that comes out of them, conservation, and queueing theory."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+from forerun.core.domain import simulate
+from forerun.core.errors import ForerunError
+from forerun.core.scenarios import from_data
+from forerun.serving.engine.events import sent_by_clients, simulate_events
+from forerun.serving.inputs.clients import UNLIMITED, Clients
+from forerun.serving.inputs.pipeline import Pipeline
+from forerun.serving.inputs.routing import refused_queries
+from forerun.serving.llm.engine.kernels.endings import ABANDONED, COMPLETE, REFUSED
+from forerun.serving.llm.engine.pipeline import simulate_mixed
+from forerun.serving.llm.engine.stage import LanguageStage
+from forerun.serving.llm.inputs.model import Cost, LanguageModel
+
+from ..conftest import cases
+from .random_llm_pipelines import (
+    apart_pipeline,
+    changing_pipeline,
+    llm_pipeline,
+    mixed_pipeline,
+    prefix_pipeline,
+    speculative_pipeline,
+)
+
+Data = dict[str, Any]
+
+
+def drawn_clients(seed: int, planned_ms: np.ndarray) -> Clients:
+    """Sessions of one to six requests, each of which follows some before it or none; half on an integer clock, as the
+    requests are; clients or planned sessions; any limits."""
+    rng = np.random.default_rng(70_000 + seed)
+    n = len(planned_ms)
+    whole = bool((planned_ms == np.round(planned_ms)).all())
+    session = np.cumsum(rng.random(n) < rng.choice([1.0, 0.6, 0.3])) - 1
+    session -= session[0]
+    links = [
+        (before, one)
+        for one in range(n)
+        for before in range(max(0, one - 4), one)
+        if session[before] == session[one] and rng.random() < 0.6
+    ]
+    before = np.array([link[0] for link in links], dtype=np.int64)
+    order = np.argsort(before, kind="stable")
+    sessions = int(session[-1]) + 1
+
+    def times(size: int, mean: float) -> np.ndarray:
+        drawn = rng.exponential(mean, size) * (rng.random(size) < 0.7)
+        return np.round(drawn) if whole else drawn
+
+    clients = int(rng.choice([0, 1, 3, 20]))
+    return Clients(
+        planned_ms if not clients or rng.random() < 0.3 else np.zeros(n),
+        session,
+        np.concatenate([[0], np.cumsum(np.bincount(before, minlength=n))]),
+        np.array([link[1] for link in links], dtype=np.int64)[order],
+        times(n, 30.0),
+        np.sort(times(clients, 50.0)),
+        times(sessions, 20.0),
+        np.where(rng.random(sessions) < 0.3, times(sessions, 80.0), np.inf),
+        int(rng.choice([1, 2, 7, UNLIMITED])),
+    )
+
+
+@pytest.mark.parametrize("world", [llm_pipeline, prefix_pipeline, changing_pipeline])
+def test_compiled_equals_plain_and_the_trace_that_comes_out(world: Any) -> None:
+    """The kernel sends what the event loop sends; and the same requests, arriving then, are served alike."""
+    for seed in range(cases(25, 150)):
+        pipeline, arrivals = world(seed)
+        clients = drawn_clients(seed, arrivals)
+        (stage,) = pipeline.stages
+        server = LanguageStage(stage.llm, stage.replicas, keep=False, capacity=stage.capacity)
+        sent, plain = server.run_closed(clients), sent_by_clients(pipeline, clients)
+        for name, column in vars(sent).items():
+            assert np.array_equal(column, getattr(plain, name), equal_nan=column.dtype.kind == "f"), (
+                seed,
+                name,
+            )
+        again = simulate_mixed(pipeline.rows(sent.order), sent.sent_ms[sent.order], 20.0)
+        visits, _, requests = server.record(len(clients))
+        assert np.array_equal(visits.end_ms[sent.order], again.visits[0].end_ms), seed
+        assert again.requests[0] is not None
+        assert np.array_equal(requests.first_ms[sent.order], again.requests[0].first_ms, equal_nan=True), seed
+        conserved(pipeline, clients, sent, again.finish_ms)
+
+
+def conserved(pipeline: Pipeline, clients: Clients, sent: Any, finish_ms: np.ndarray) -> None:
+    """Every session ends in one way, sends what that way says, and no more is under way than may be."""
+    arrival_ms = sent.sent_ms[sent.order]
+    assert len(np.unique(sent.order)) == len(sent.order) and (np.diff(arrival_ms) >= 0).all()
+    whole = ~np.isnan(sent.sent_ms)
+    assert set(np.flatnonzero(whole)) == set(sent.order)
+    assert (sent.sent_ms[whole] >= clients.planned_ms[whole]).all()
+    refused = refused_queries(pipeline, len(clients)) & whole
+    for s in range(clients.sessions):
+        mine = clients.session == s
+        match sent.ended[s]:
+            case 1:
+                assert whole[mine].all() and not refused[mine].any()
+            case 2:
+                assert not whole[mine].all() and not refused[mine].any()
+            case 3:
+                assert np.count_nonzero(refused & mine) == 1
+            case _:
+                raise AssertionError(f"session {s} does not end")
+    end_ms = np.full(len(clients), np.nan)
+    end_ms[sent.order] = finish_ms
+    for before in range(len(clients)):
+        for one in clients.followers[clients.begin[before] : clients.begin[before + 1]]:
+            if whole[one]:
+                assert sent.sent_ms[one] >= end_ms[before] + clients.pause_ms[one]
+    served = ~refused[sent.order]
+    change = np.concatenate([np.ones(served.sum()), -np.ones(served.sum())])
+    at_ms = np.concatenate([arrival_ms[served], finish_ms[served]])
+    under_way = np.cumsum(change[np.lexsort((change, at_ms))])
+    assert under_way.max(initial=0) <= clients.most
+
+
+def test_the_worlds_contain_what_they_should() -> None:
+    ended, late = np.zeros(4, dtype=int), 0
+    for seed in range(60):
+        pipeline, arrivals = llm_pipeline(seed)
+        sent = sent_by_clients(pipeline, drawn_clients(seed, arrivals))
+        ended += np.bincount(sent.ended, minlength=4)
+        late += bool((sent.late_ms > 0).any())
+    assert ended[COMPLETE] > 600 and ended[ABANDONED] > 20 and ended[REFUSED] > 100 and late > 20
+
+
+@pytest.mark.parametrize("world", [mixed_pipeline, apart_pipeline, speculative_pipeline])
+def test_any_pipeline_has_clients(world: Any) -> None:
+    """The event loop serves what comes out as the compiled stages do, with what is drawn for each request."""
+    for seed in range(cases(12, 60)):
+        pipeline, arrivals = world(seed)
+        if any(edge.share is not None for stage in pipeline.stages for edge in stage.edges):
+            continue
+        clients = drawn_clients(seed, arrivals)
+        sent = sent_by_clients(pipeline, clients)
+        rows, arrival_ms = pipeline.rows(sent.order), sent.sent_ms[sent.order]
+        run = simulate_mixed(rows, arrival_ms, 20.0)
+        assert np.array_equal(simulate_events(rows, arrival_ms, 20.0).finish_ms, run.finish_ms)
+        conserved(pipeline, clients, sent, run.finish_ms)
+
+
+def test_an_open_load_is_sent_as_planned() -> None:
+    """Where nothing waits for answers, clients send every request when it is planned."""
+    for seed in range(cases(10)):
+        pipeline, arrivals = llm_pipeline(seed)
+        sent = sent_by_clients(pipeline, Clients.single(arrivals))
+        assert np.array_equal(sent.sent_ms, arrivals) and not sent.late_ms.any()
+
+
+def test_a_limit_of_one_sends_one_after_the_other() -> None:
+    """Clients without thinking are a limit of requests under way."""
+    for seed in range(cases(10)):
+        pipeline, _ = llm_pipeline(seed)
+        n = len(pipeline.stages[0].llm.prompt)
+        for most in (1, 3, 1000):
+            at_once = Clients.single(np.zeros(n), most=most)
+            loop = Clients.single(np.zeros(n), joins_ms=np.zeros(min(most, n)))
+            limited, closed = (sent_by_clients(pipeline, clients) for clients in (at_once, loop))
+            assert np.array_equal(limited.sent_ms, closed.sent_ms)
+
+
+@pytest.mark.parametrize(("clients", "think_ms"), [(1, 100.0), (4, 150.0), (4, 1000.0), (12, 400.0)])
+def test_machine_repair(clients: int, think_ms: float) -> None:
+    """Answers of a geometric number of tokens on one seat are exponential service: throughput, requests under way and times
+    of N clients who think are those of the machine-repair model (M/M/1//N)."""
+    n, mean_ms, rng = 30_000, 100.0, np.random.default_rng(clients)
+    output = rng.geometric(1 / mean_ms, n)
+    llm = LanguageModel(1, 8, 10**6, 16, Cost((1.0, 0.0, 0.0, 0.0, 0.0)), np.ones(n, dtype=np.int64), output)
+    stage = LanguageStage(llm, 1, keep=False)
+    load = Clients.single(np.zeros(n), joins_ms=np.zeros(clients), think_ms=rng.exponential(think_ms, n))
+    sent = stage.run_closed(load)
+    visits, _, _ = stage.record(n)
+    weights = [math.perm(clients, k) * (mean_ms / think_ms) ** k for k in range(clients + 1)]
+    p = np.array(weights) / sum(weights)
+    throughput = (1 - p[0]) / mean_ms
+    shown = n / (visits.end_ms.max() - 0.0)
+    assert shown == pytest.approx(throughput, rel=0.04)
+    mean_at_once = float(p @ np.arange(clients + 1))
+    latency_ms = (visits.end_ms - sent.sent_ms)[n // 20 :]
+    assert latency_ms.mean() == pytest.approx(mean_at_once / throughput, rel=0.04)
+    # Little's law around the loop, exactly: who does not wait thinks.
+    assert latency_ms.mean() + think_ms == pytest.approx(clients / throughput, rel=0.03)
+
+
+LOOP: Data = {
+    "domain": "serving",
+    "trace": {"clients": 6, "queries": 150, "think_s": 0.2, "think_cv": 1.0, "ramp_up_s": 0.5},
+    "stages": [{"name": "Chat", "parents": ["source"]}],
+    "configuration": {
+        "Chat": {
+            "hardware": "H100",
+            "llm": {
+                "max_seqs": 8, "token_budget": 512, "kv_blocks": 800,
+                "cost": {"a_ms": 6.0, "prefill_ms_per_token": 0.05, "decode_ms_per_seq": 0.1},
+                "tokens": {"prompt": 300, "output": 30}, "ttft_slo_ms": 500.0,
+            },
+        }
+    },
+    "prices_usd_per_h": {"H100": 4.0},
+    "intervals": {"replications": 0},
+}  # fmt: skip
+
+
+def test_a_closed_loop_in_a_scenario() -> None:
+    result = simulate(from_data(LOOP))
+    queries = result.tables["queries"]
+    assert result.summary["queries"] == 150 and (np.diff(queries["arrival_ms"]) >= 0).all()
+    assert queries["arrival_ms"][0] == 0.0
+    begin, end = queries["arrival_ms"].min(), queries["finish_ms"].max()
+    assert result.summary["under_way_mean"] == pytest.approx(queries["latency_ms"].sum() / (end - begin))
+    assert result.summary["under_way_mean"] < 6
+    behind = simulate(from_data(LOOP | {"max_concurrency": 2}))
+    assert behind.summary["sent_late_max_ms"] > 0 and any("2 are under way" in note for note in behind.notes)
+
+
+def test_queries_that_warm_up_are_not_counted() -> None:
+    whole, rest = simulate(from_data(LOOP)), simulate(from_data(LOOP | {"warm_up": 50}))
+    assert rest.summary["queries"] == 100
+    for name in ("arrival_ms", "latency_ms"):
+        assert np.array_equal(rest.tables["queries"][name], whole.tables["queries"][name][50:])
+    ttft = whole.tables["requests"]["ttft_ms"][50:]
+    assert rest.summary["ttft_p99_ms"] == pytest.approx(np.quantile(ttft, 0.99))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"trace": {"clients": 0, "queries": 9}}, "trace.clients: 0 is not between 1 and 1,000,000"),
+        ({"trace": {"clients": 10**9, "queries": 9}}, "trace.clients: 1000000000 is not between"),
+        ({"trace": {"clients": 1, "queries": 9, "think_s": -1.0}}, "trace.think_s: -1.0 is negative"),
+        ({"trace": {"clients": 1, "queries": 0}}, "trace.queries: 0 is below 1"),
+        ({"tuner": {"name": "ongoing", "max_replicas": 3}}, "tuners do not know"),
+        ({"max_concurrency": 0}, "max_concurrency: 0 is below 1"),
+        ({"warm_up": 150}, "150 queries are left out of 150"),
+    ],
+)
+def test_bad_clients(changes: Data, message: str) -> None:
+    with pytest.raises(ForerunError, match=message) as found:
+        simulate(from_data(LOOP | changes))
+    assert len(found.value.problems) == 1
+
+
+def test_clients_wait_for_the_last_of_several_stages() -> None:
+    """Who takes a drawn edge is answered later; what is sent in another order takes the edges drawn for it."""
+    chat = LOOP["configuration"]["Chat"]
+    data = LOOP | {
+        "stages": [*LOOP["stages"], {"name": "Check", "parents": ["Chat"]}],
+        "edges": [{"parent": "Chat", "stage": "Check", "share": 0.4}],
+        "configuration": {"Chat": chat, "Check": chat},
+    }
+    result = simulate(from_data(data))
+    visits = result.tables["visits"]
+    assert 0.25 < (visits["stage"] == "Check").sum() / 150 < 0.55
+    assert result.summary["under_way_mean"] < 6
+
+
+def test_a_benchmark_states_its_rate() -> None:
+    """The same gaps as the readers of its results draw; a ramp has more of its requests late."""
+    of = {"name": "request-rate", "request_rate_rps": 5.0, "burstiness": 0.5}
+    open_ = LOOP | {"trace": {"process": of, "queries": 400}}
+    arrival_ms = simulate(from_data(open_)).tables["queries"]["arrival_ms"]
+    assert arrival_ms[0] == 0 and arrival_ms[-1] == pytest.approx(399 * 200)
+    gaps = np.diff(arrival_ms)
+    assert gaps.var() / gaps.mean() ** 2 == pytest.approx(2.0, rel=0.4)
+    ramp = {
+        "name": "request-rate",
+        "ramp_up_strategy": "linear",
+        "ramp_up_start_rps": 1.0,
+        "ramp_up_end_rps": 9.0,
+    }
+    risen_ms = simulate(from_data(LOOP | {"trace": {"process": ramp, "queries": 400}})).tables["queries"][
+        "arrival_ms"
+    ]
+    assert risen_ms[200] > 0.6 * risen_ms[-1]
+    for wrong in (of | {"ramp_up_start_rps": 1.0}, {"name": "request-rate"}):
+        with pytest.raises(ForerunError, match="give request_rate, or all of"):
+            from_data(LOOP | {"trace": {"process": wrong, "queries": 9}})
+    with pytest.raises(ForerunError, match="give queries"):
+        simulate(from_data(LOOP | {"trace": {"process": of, "horizon_s": 9.0}}))
