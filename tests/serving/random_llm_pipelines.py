@@ -8,6 +8,7 @@ import numpy as np
 
 from forerun.serving.engine.outcome import Run
 from forerun.serving.inputs.pipeline import SOURCE, Edge, Pipeline, Service, Stage
+from forerun.serving.inputs.sessions import Sessions
 from forerun.serving.llm.inputs.model import (
     Cost,
     DecodePool,
@@ -93,6 +94,39 @@ def scheduled_pipeline(seed: int) -> tuple[Pipeline, np.ndarray]:
     move_ms = float(rng.integers(0, 3)) if whole else 0.37
     host = HostMemory(blocks, move_ms) if rng.integers(2) else None
     llm = replace(stage.llm, rules=rules, ranks=ranks, host=host)
+    return replace(pipeline, stages=(replace(stage, llm=llm),)), arrivals
+
+
+def conversing_pipeline(seed: int) -> tuple[Pipeline, np.ndarray]:
+    """The same where requests continue others, answers too, and some of them the same one."""
+    rng = np.random.default_rng(80_000 + seed)
+    pipeline, arrivals = scheduled_pipeline(seed)
+    (stage,) = pipeline.stages
+    assert stage.llm is not None
+    n = len(arrivals)
+    base = np.array([int(rng.integers(-1, one)) if one and rng.random() < 0.7 else -1 for one in range(n)])
+    own = np.minimum(stage.llm.prompt, 20)
+    links = np.array([(before, one) for one, before in enumerate(base.tolist()) if before >= 0])
+    of = Sessions(
+        arrivals,
+        np.zeros(n, dtype=np.int64),
+        links.reshape(-1, 2),
+        np.zeros(n),
+        np.inf,
+        base,
+        system_tokens=9,
+    )
+    prompt = of.grown(own, stage.llm.output)
+    most = int((-(-(prompt + stage.llm.output) // stage.llm.block_tokens)).max())
+    llm = replace(
+        stage.llm,
+        prompt=prompt,
+        shared=of.prefixes(prompt, stage.llm.output, stage.llm.block_tokens),
+        kv_blocks=max(1, int(most * rng.choice([0.7, 1.0, 2.0, 9.0]))),
+        routing=str(rng.choice(["round-robin", "least-requests", "longest-prefix", "prefix-affinity"])),  # type: ignore[arg-type]
+    )
+    if llm.cost.tabled:
+        llm = replace(llm, cost=Cost((6.0, 0.02, 0.02, 2.5e-6, 4e-7), hidden_prefill=37.5))
     return replace(pipeline, stages=(replace(stage, llm=llm),)), arrivals
 
 

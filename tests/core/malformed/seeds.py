@@ -183,6 +183,12 @@ def trace_seeds() -> Iterator[Seed]:
         '"turn": 1, "hash_ids": [0, 1, 2]}\n'
         '{"chat_id": 1, "timestamp": 1.9, "input_length": 9, "output_length": 4, "hash_ids": [0]}\n',
     )
+    yield trace_format(
+        "otel_genai",
+        '{"resourceSpans": [{"scopeSpans": [{"spans": [{"traceId": "t", "spanId": "a", "startTimeUnixNano": "1000000000", '
+        '"endTimeUnixNano": "2000000000", "attributes": [{"key": "gen_ai.usage.input_tokens", "value": {"intValue": "9"}}, '
+        '{"key": "gen_ai.usage.output_tokens", "value": {"intValue": "3"}}]}]}]}]}\n',
+    )
     polls = {"memory.npy": npy(np.array(POLLS, dtype=object))}
     yield Seed("npy_records", polls, lambda path: read_trace(path, "npy_records"))
     yield trace_format("vidur", "arrived_at,num_prefill_tokens,num_decode_tokens\n0.0,374,44\n4.3,396,109\n")

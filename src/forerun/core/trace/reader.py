@@ -82,10 +82,15 @@ class TraceReader(NamedSpec, frozen=True, kw_only=True):
         """
         raise AssertionError(f"{type(self).__name__} does not say how it reads")
 
+    @property
+    def _options(self) -> dict[str, Any]:
+        """Without those that are left out."""
+        return {key: value for key, value in to_data(self).items() if key != "name" and value is not None}
+
     def taken_as(self) -> str:
         """What the file is taken for, in one line: the format, what its times count from, and the options."""
         clock = getattr(self, "clock", "")
-        options = [f"{key}={value!r}" for key, value in to_data(self).items() if key != "name"]
+        options = [f"{key}={value!r}" for key, value in self._options.items()]
         return "; ".join([self.about.partition(": ")[0], *([f"times: {clock}"] if clock else []), *options])
 
     def provenance(self, source: Source, **facts: object) -> Provenance:
@@ -96,12 +101,11 @@ class TraceReader(NamedSpec, frozen=True, kw_only=True):
         source : the file, read to its end.
         facts : what was learned about it, recorded beside the options.
         """
-        options = {key: value for key, value in to_data(self).items() if key != "name"}
         return Provenance(
             format=member_name(type(self)),
             source=source.path.name,
             sha256=source.sha256,
-            options={**options, **facts},
+            options={**self._options, **facts},
             repairs=tuple(source.repairs.rows()),
         )
 

@@ -12,6 +12,12 @@ from forerun.core.trace.table import Trace
 #: how many milliseconds a time column's unit has, by the suffix of its name
 SUFFIX_MS = {"_ms": 1.0, "_us": 1e-3, "_ns": 1e-6, "_s": 1e3, "_min": 6e4, "_h": 3.6e6}
 
+#: names of the requests whose answers one follows, and how long after these it comes
+AFTER = Field(
+    name="after", kind="text", missing=("",), meaning="ids of the requests that it follows, between blanks"
+)
+PAUSE = Field(name="pause_s", unit="s", minimum=0, meaning="from the last of their answers until it comes")
+
 
 def arrivals_ms(trace: Trace) -> NDArray[np.float64]:
     """Instants of arrival in milliseconds, ascending: float64[rows]; TraceError if the unit is not known."""

@@ -57,12 +57,11 @@ class Sender:
     def __init__(self, clients: Clients, visits: list[int], refused: list[bool]) -> None:
         self._of, self._visits, self._refused = clients, visits, refused
         self._session, self._waits = clients.session.tolist(), clients.waits.tolist()
-        first = clients.first
-        self._roots = [
-            [query for query in range(begin, end) if not self._waits[query]]
-            for begin, end in zip(first[:-1].tolist(), first[1:].tolist())
-        ]
-        self._unsent, self._open = np.diff(first).tolist(), [0] * clients.sessions
+        self._roots: list[list[int]] = [[] for _ in range(clients.sessions)]
+        for query, session in enumerate(self._session):
+            if not self._waits[query]:
+                self._roots[session].append(query)
+        self._unsent, self._open = np.bincount(clients.session).tolist(), [0] * clients.sessions
         self._under_way = self._taken = 0
         #: (instant, query) that is ready, or (instant, -1) for a client who takes a session
         self._ready: list[tuple[float, int]] = [(at_ms, -1) for at_ms in clients.joins_ms.tolist()]
@@ -77,7 +76,7 @@ class Sender:
     def sent(self) -> Sent:
         """What was sent so far."""
         order, ended = (np.array(numbers, dtype=np.int64) for numbers in (self._order, self._ended))
-        return Sent(self._sent_ms, self._late_ms, order, ended)
+        return Sent(self._of, self._sent_ms, self._late_ms, order, ended)
 
     @property
     def next_ms(self) -> float:

@@ -18,18 +18,18 @@ UNLIMITED = 2**62
 class Clients:
     """What is sent, request by request, where that depends on the answers.
 
-    Requests belong to *sessions*, whose requests are numbered in a row. One is ready when it is planned, and when those that
-    it follows have been answered and a pause has passed. Ready ones are sent in the order of these instants, then of
-    their numbers, while fewer than `most` are under way. Where there are clients, each has one session at a time, and takes
-    the next one in order when that has ended and it has thought; else sessions begin as planned. A request that a language
-    model refuses is answered at once, and ends its session.
+    Requests belong to *sessions*, which are numbered in a row where clients take them. One is ready when it is planned, and
+    when those that it follows have been answered and a pause has passed. Ready ones are sent in the order of these instants,
+    then of their numbers, while fewer than `most` are under way. Where there are clients, each has one session at a time,
+    and takes the next one in order when that has ended and it has thought; else sessions begin as planned. A request that a
+    language model refuses is answered at once, and ends its session.
 
     Parameters
     ----------
-    planned_ms : float64[requests], none is sent before; ascending over those that follow none.
-    session : int64[requests], the session of each, ascending from 0 without gaps.
+    planned_ms : float64[requests], none is sent before.
+    session : int64[requests], the session of each, from 0 without gaps; ascending where there are clients.
     begin : int64[requests + 1], where those that follow a request begin in `followers`.
-    followers : int64[...], numbers of requests, each later than those it follows.
+    followers : int64[...], numbers of requests.
     pause_ms : float64[requests], between the last answer that a request waits for and its own readiness.
     joins_ms : float64[clients], ascending, when each client takes its first session; empty: there are none.
     think_ms : float64[sessions], from the end of a session until its client takes the next.
@@ -85,7 +85,7 @@ class Clients:
 
     @property
     def first(self) -> Ints:
-        """int64[sessions + 1]: the first request of each session, and behind the last."""
+        """int64[sessions + 1]: the first request of each session, and behind the last, where they ascend."""
         return np.searchsorted(self.session, np.arange(self.sessions + 1)).astype(np.int64)
 
 
@@ -95,13 +95,20 @@ class Sent:
 
     Parameters
     ----------
+    clients : who sent it.
     sent_ms : float64[requests], when each was sent; NaN where its session had ended before.
     late_ms : float64[requests], how long each was ready before.
     order : int64[those sent], their numbers in the order in which they were sent.
     ended : int64[sessions], how each ended (see `kernels.endings`).
     """
 
+    clients: Clients = field(repr=False)
     sent_ms: Floats = field(repr=False)
     late_ms: Floats = field(repr=False)
     order: Ints = field(repr=False)
     ended: Ints = field(repr=False)
+
+    @property
+    def session(self) -> Ints:
+        """int64[those sent], the session of each, in the order in which they were sent."""
+        return self.clients.session[self.order]

@@ -28,6 +28,7 @@ from forerun.serving.inputs.pipeline import (
     topological,
 )
 from forerun.serving.inputs.profile import ARTIFACT_PRICES_USD_PER_H
+from forerun.serving.inputs.sessions import Sessions, drawn_ms, sessions_of
 from forerun.serving.llm.inputs.model import LanguageModel
 from forerun.serving.llm.inputs.resolve import language_model_of
 from forerun.serving.llm.scenario.language_model import LanguageModelSpec
@@ -60,10 +61,16 @@ def prepare(scenario: Scenario, files: ScenarioFiles | None = None, seed: int | 
     files = ScenarioFiles(scenario.profiles) if files is None else files
     seed = scenario.seed if seed is None else seed
     arrivals, trace, notes = _arrivals_of(scenario, files, scenario.trace, seed)
+    sessions = None
+    if scenario.sessions is not None:
+        sessions = sessions_of(scenario.sessions, arrivals, trace, seed)
+        if len(sessions) > most_queries(scenario):
+            raise ScenarioError.at("$.sessions", too_many(scenario, len(sessions)))
+        arrivals = sessions.planned_ms
     if (scenario.warm_up or 0) >= len(arrivals):
         what = f"{scenario.warm_up} queries are left out of {len(arrivals)}; some must be counted"
         raise ScenarioError.at("$.warm_up", what)
-    return _Preparation(scenario, files, seed, arrivals, trace, notes).inputs()
+    return _Preparation(scenario, files, seed, arrivals, trace, sessions, notes).inputs()
 
 
 @dataclass(frozen=True)
@@ -97,6 +104,7 @@ class _Preparation:
     seed : of everything that is drawn.
     arrivals_ms : float64[queries], ascending.
     trace : where they come from, if that is a file; it may have routing and tokens too.
+    sessions : which follow which (None: none does).
     notes : what a reader of the result should know.
     aliases : notes on names that were read as others.
     problems : what is wrong.
@@ -107,6 +115,7 @@ class _Preparation:
     seed: int
     arrivals_ms: Floats
     trace: Trace | None
+    sessions: Sessions | None
     notes: list[str]
     aliases: list[str] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
@@ -136,7 +145,7 @@ class _Preparation:
             sample_ms,
             self.files,
             tuple(dict.fromkeys([*self.notes, *self.aliases])),
-            _clients(self.scenario, self.arrivals_ms, self.seed),
+            _clients(self.scenario, self.arrivals_ms, self.sessions, self.seed),
         )
 
     def _placed(self, spec: StageSpec) -> _Placed:
@@ -168,7 +177,7 @@ class _Preparation:
     def _language_model(self, stage: str, spec: LanguageModelSpec, replicas: int) -> LanguageModel:
         """The stage's limits, its costs, the tokens of its requests."""
         queries = len(self.arrivals_ms)
-        llm, noted = language_model_of(spec, stage, self.files, self.trace, queries, self.seed)
+        llm, noted = language_model_of(spec, stage, self.files, self.trace, queries, self.seed, self.sessions)
         where, full = f"$.configuration.{stage}.llm", self.scenario.record == "full"
         check_language_model(llm, replicas, where, full=full)
         self.notes.extend(noted)
@@ -348,36 +357,27 @@ def _arrivals_of(
     return arrivals_ms(trace), trace, notes
 
 
-def _clients(scenario: Scenario, planned_ms: Floats, seed: int) -> Clients | None:
+def _clients(scenario: Scenario, planned_ms: Floats, sessions: Sessions | None, seed: int) -> Clients | None:
     """What is sent where it depends on the answers; None where it does not.
 
     Parameters
     ----------
     planned_ms : float64[queries], none is sent before.
+    sessions : which follow which (None: none does).
     seed : of the times that clients think.
     """
     if not scenario.waits_for_answers:
         return None
-    trace, n = scenario.trace, len(planned_ms)
+    trace, n, joins_ms, think_ms = scenario.trace, len(planned_ms), np.empty(0), np.zeros(len(planned_ms))
+    if isinstance(trace, ClosedLoop):
+        joins_ms = np.arange(min(trace.clients, trace.queries), dtype=np.float64) * (
+            trace.ramp_up_s * 1e3 / trace.clients
+        )
+        think_ms = drawn_ms(trace.think_s, trace.think_cv, n, stream(seed, "think"))
     most = scenario.max_concurrency or UNLIMITED
-    if not isinstance(trace, ClosedLoop):
-        return Clients.single(planned_ms, most=most)
-    clients = min(trace.clients, n)
-    joins_ms = np.arange(clients, dtype=np.float64) * (trace.ramp_up_s * 1e3 / trace.clients)
-    think_ms = drawn_ms(trace.think_s, trace.think_cv, n, stream(seed, "think"))
+    if sessions is not None:
+        return sessions.clients(joins_ms, think_ms, most)
     return Clients.single(planned_ms, joins_ms=joins_ms, think_ms=think_ms, most=most)
-
-
-def drawn_ms(mean_s: float, cv: float, n: int, draws: np.random.Generator) -> Floats:
-    """Times of a gamma law, in ms.
-
-    Parameters
-    ----------
-    mean_s, cv : mean in seconds, and standard deviation over it; 0: all have the mean.
-    n : how many.
-    """
-    drawn = draws.standard_gamma(cv**-2.0, n) * cv**2 if cv else np.ones(n)
-    return np.asarray(mean_s * 1e3 * drawn)
 
 
 def _check_drawn(scenario: Scenario, trace: Generated, where: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -11,7 +12,7 @@ from forerun.core.errors import TraceError
 from forerun.core.trace.objects import json_field, parse_json, read_objects
 from forerun.core.trace.reader import Head, TraceReader
 from forerun.core.trace.repair import Complaints, RepairLog, shown
-from forerun.core.trace.requests import arrival, output_tokens, prompt_tokens
+from forerun.core.trace.requests import AFTER, PAUSE, arrival, output_tokens, prompt_tokens
 from forerun.core.trace.rows import LARGEST_INT, TEXT, Field, out_of_range
 from forerun.core.trace.source import Source
 from forerun.core.trace.table import Trace
@@ -24,6 +25,7 @@ BLOCKS = Field(
     kind="text",
     meaning="blocks of the prompt in order, equal numbers for equal prefixes; separated by spaces",
 )
+NAME = Field(name="id", kind="text", meaning="name of the request")
 #: requests a second that no published trace of language models reaches in its mean
 IMPLAUSIBLE_RPS = 100.0
 #: requests from which a mean rate says something
@@ -53,6 +55,18 @@ class _Prefixed(TraceReader, frozen=True, kw_only=True):
             isinstance(first, dict) and first.keys() >= REQUIRED and ("chat_id" in first) == cls.conversations
         )
 
+    def linked(self, at: int, record: dict[str, Any], before: dict[object, str]) -> tuple[str, str, float]:
+        """The name of a request, the name of the one that it follows (empty: none), and how many seconds after its answer it
+        comes (NaN: that is not known).
+
+        Parameters
+        ----------
+        at : number of the request in the file.
+        record : its line.
+        before : kept from line to line: by session its latest request.
+        """
+        return str(at), "", math.nan
+
     def unit(self, rows: Rows, unknown: set[str]) -> Literal["s", "ms"]:
         """What the times are in; TraceError where the file does not say.
 
@@ -67,15 +81,27 @@ class _Prefixed(TraceReader, frozen=True, kw_only=True):
         source, complaints = Source(path, repairs=repairs), Complaints()
         fields = (Field(name="arrival", column="timestamp", minimum=0), *SIZES)
         requests: list[tuple[Any, ...]] = []
+        links: list[tuple[str, str, float]] = []
+        before: dict[object, str] = {}
         keys: set[str] = set()
         for line, record in read_objects(source, complaints=complaints):
             values = [json_field(source, line, record, field, complaints) for field in fields]
             requests.append((line, *values, _blocks(source, line, record, complaints)))
+            try:
+                links.append(self.linked(len(links), record, before))
+            except ValueError as error:
+                complaints.add(source.at(line), str(error))
             keys |= record.keys()
         complaints.finish()
         lines, *values, blocks = zip(*requests, strict=True)
         columns = {field.name: np.array(column) for field, column in zip(fields, values, strict=True)}
         rows = Rows(source, complaints, lines, {**columns, "hash_ids": np.array(blocks, TEXT)})
+        if any(after for _, after, _ in links):
+            names, after, pause_s = zip(*links, strict=True)
+            rows.refuse_duplicates("chat_id", names)
+            rows["id"], rows[AFTER.name] = np.array(names, TEXT), np.array(after, TEXT)
+            if not np.isnan(pause_s).all():
+                rows[PAUSE.name] = np.nan_to_num(np.array(pause_s))
         unknown = keys - self.known
         unit = self.unit(rows, unknown)
         time = arrival(unit, "timestamp")
@@ -84,7 +110,7 @@ class _Prefixed(TraceReader, frozen=True, kw_only=True):
             raise TraceError.at(f"{source.name}:timestamp", late)
         unused = f"; {', '.join(map(shown, sorted(unknown)))} not used" if unknown else ""
         rows.facts |= {"time_unit": unit, "assumed": f"times in {UNITS[unit]}{self.block_size}{unused}"}
-        return rows.trace(self, (time, *SIZES, BLOCKS))
+        return rows.trace(self, (time, *SIZES, BLOCKS, NAME, AFTER, PAUSE))
 
 
 class Mooncake(_Prefixed, tag="mooncake", frozen=True, kw_only=True):
@@ -99,6 +125,16 @@ class Mooncake(_Prefixed, tag="mooncake", frozen=True, kw_only=True):
 
     about = "Mooncake LLM requests with prefix blocks (JSON Lines, milliseconds)"
     known = _Prefixed.known | {"session_id", "delay"}
+
+    def linked(self, at: int, record: dict[str, Any], before: dict[object, str]) -> tuple[str, str, float]:
+        """Lines of one `session_id` follow each other, `delay` milliseconds after the answer."""
+        session, delay_ms = record.get("session_id"), record.get("delay")
+        if session is None:
+            return str(at), "", math.nan
+        if delay_ms is not None and not (isinstance(delay_ms, int | float) and 0 <= delay_ms < math.inf):
+            raise ValueError(f"delay: {shown(delay_ms)} is no time in milliseconds, 0 or more")
+        followed, before[str(session)] = before.get(str(session), ""), str(at)
+        return str(at), followed, math.nan if delay_ms is None else delay_ms / 1e3
 
     def unit(self, rows: Rows, unknown: set[str]) -> Literal["s", "ms"]:
         if self.time_unit:
@@ -125,13 +161,21 @@ class QwenBailian(_Prefixed, tag="qwen_bailian", frozen=True, kw_only=True):
     """JSON Lines as Mooncake's, with `chat_id`: times are seconds, a number stands for 16 tokens [Wang et al., KVCache
     Cache in the Wild, ATC'25].
 
-    Each turn of a conversation is a request of its own, at its recorded time.
+    Each turn of a conversation is a request of its own, at its recorded time; with `sessions: {follow: recorded}` it also
+    waits for the answer before.
     """
 
     about = "Qwen-Bailian LLM requests with prefix blocks (JSON Lines, seconds)"
     known = _Prefixed.known | {"chat_id", "parent_chat_id", "turn", "type"}
     conversations = True
     block_size = ", 16 tokens a number of hash_ids"
+
+    def linked(self, at: int, record: dict[str, Any], before: dict[object, str]) -> tuple[str, str, float]:
+        """A line follows its `parent_chat_id`, -1: none."""
+        names = record.get("chat_id"), record.get("parent_chat_id", -1)
+        if not all(isinstance(name, int | str) and str(name).split() == [str(name)] for name in names):
+            raise ValueError(f"chat_id: {shown(names[0])} and {shown(names[1])} are not names of requests")
+        return str(names[0]), "" if names[1] == -1 else str(names[1]), math.nan
 
 
 def _blocks(source: Source, line: int, record: dict[str, Any], complaints: Complaints) -> str:

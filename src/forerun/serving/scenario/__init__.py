@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import Annotated, ClassVar, Final, Literal
 
 import msgspec
@@ -11,12 +12,13 @@ from forerun.core.errors import known_names
 from forerun.core.scenario.checks import failing
 from forerun.core.scenario.numbers import Count, NotNegative, Positive
 from forerun.core.scenario.spec import Input, Spec, chosen_from
-from forerun.serving.llm.scenario.language_model import LanguageModelSpec
+from forerun.serving.llm.scenario.language_model import HistoryPrefixes, LanguageModelSpec
 from forerun.serving.policies.fixed import Fixed
 from forerun.serving.policies.greedy import Greedy
 from forerun.serving.policy.batching import Batching, batching_policies
 from forerun.serving.policy.tuning import Tuner, tuner_policies
 from forerun.serving.scenario.limits import MOST_BYTES, gib, may_miss
+from forerun.serving.scenario.sessions import AnySessions, Conversations, Jobs, RecordedSessions
 from forerun.serving.scenario.traces import AnyTrace, ClosedLoop, Generated, Listed, Replayed
 
 #: bytes of a query; of each of its visits where everything is recorded; of a replica; of a seat of a language model
@@ -193,6 +195,7 @@ class Scenario(Spec, frozen=True, kw_only=True):
     accept_fit: use fitted costs that miss their own data (left out: such costs are refused).
     max_concurrency: a query is not sent while so many are under way; latencies count from sending (left out: no limit).
     warm_up: queries, the first that are sent, that no figure counts (left out: none).
+    sessions: how requests of a user or an agent follow each other (left out: each query stands alone).
     """
 
     domain: Literal["serving"] = "serving"
@@ -217,8 +220,9 @@ class Scenario(Spec, frozen=True, kw_only=True):
     accept_fit: bool | None = None
     max_concurrency: Count | None = None
     warm_up: Count | None = None
+    sessions: AnySessions | None = None
 
-    added_later: ClassVar[tuple[str, ...]] = ("accept_fit", "max_concurrency", "warm_up")
+    added_later: ClassVar[tuple[str, ...]] = ("accept_fit", "max_concurrency", "warm_up", "sessions")
 
     def problems(self) -> list[tuple[str, str]]:
         names = [stage.name for stage in self.stages]
@@ -366,11 +370,12 @@ class Scenario(Spec, frozen=True, kw_only=True):
     @property
     def waits_for_answers(self) -> bool:
         """Whether it depends on answers when queries are sent."""
-        return isinstance(self.trace, ClosedLoop) or self.max_concurrency is not None
+        return isinstance(self.trace, ClosedLoop) or bool(self.max_concurrency or self.sessions)
 
     def _client_problems(self) -> list[tuple[str, str]]:
         why = "when queries are sent depends on answers here"
-        where = "trace.clients" if isinstance(self.trace, ClosedLoop) else "max_concurrency"
+        where = "sessions" if self.sessions else "max_concurrency"
+        where = "trace.clients" if isinstance(self.trace, ClosedLoop) else where
         checks = [
             (
                 self.waits_for_answers and self.mode == "compat",
@@ -387,8 +392,28 @@ class Scenario(Spec, frozen=True, kw_only=True):
                 where,
                 f"{why}, which the notebook's tie rule does not know; write tie_rules: own",
             ),
+            *self._session_checks(),
         ]
         return failing(checks)
+
+    def _session_checks(self) -> Iterator[tuple[bool, str, str]]:
+        """Sessions have language models, whose tokens are said once, and a trace that may have them."""
+        told = isinstance(self.sessions, RecordedSessions)
+        yield told and not isinstance(self.trace, Replayed), "sessions.follow", "needs a trace with a file"
+        models = {name: placed.llm for name, placed in self.configuration.items() if placed.llm is not None}
+        yield (
+            self.sessions is not None and not models,
+            "sessions",
+            "need a stage that serves a language model",
+        )
+        for name, llm in models.items():
+            where, history = f"configuration.{name}.llm", isinstance(llm.prefix_cache, HistoryPrefixes)
+            own = isinstance(self.sessions, Conversations | Jobs)
+            yield history and not own, f"{where}.prefix_cache.history", "needs sessions with turns or steps"
+            whole = llm.prefix_cache is not None and not history
+            yield own and whole, f"{where}.prefix_cache", "of sessions with turns or steps is {history: true}"
+            said = "the steps of sessions say the tokens; leave them out"
+            yield isinstance(self.sessions, Jobs) and llm.tokens is not None, f"{where}.tokens", said
 
     @property
     def latency_limit_ms(self) -> float:

@@ -29,7 +29,7 @@ from forerun.serving.llm.summary.objectives import prefixes
 from forerun.serving.llm.summary.tables import llm_tables
 from forerun.serving.scenario.traces import ClosedLoop, Generated
 from forerun.serving.summary import tables
-from forerun.serving.summary.clients import client_figures, counted
+from forerun.serving.summary.clients import client_figures, counted, session_tables
 from forerun.serving.summary.confidence import from_batches, from_replications, headline
 from forerun.serving.summary.invariants import check_run
 from forerun.serving.summary.latency_split import by_branch, critical
@@ -81,6 +81,7 @@ def summarize(outcome: Outcome) -> Result:
         scenario,
         summary,
         ({"queries": tables.queries_table(run, scenario.latency_limit_ms)} if finished else {})
+        | session_tables(outcome)
         | dict(fitted.tables),
         notes=(*notes, *overload_notes(inputs, loads)),
         intervals=(_intervals(inputs, outcome.run) if finished else {}) | dict(fitted.intervals),

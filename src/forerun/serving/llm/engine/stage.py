@@ -194,7 +194,7 @@ class LanguageStage:
         order = sending.order[: int(sending.loop["sent"][0])]
         self._query = sending.query
         self._entered, self._group_ms = [(order, sending.sent_ms[order])], [sending.sent_ms[order]]
-        return Sent(sending.sent_ms, sending.late_ms, order, sending.ended)
+        return Sent(clients, sending.sent_ms, sending.late_ms, order, sending.ended)
 
     def _sending(self, clients: Clients) -> Sending:
         """What the kernel knows of the clients at the start; what was fed enters only when they send it."""
@@ -234,7 +234,7 @@ class LanguageStage:
             self.llm.cost.request_ms,
             heap_ms,
             heap_who,
-            np.diff(first),
+            np.bincount(clients.session),
             opened,
             np.zeros(clients.sessions, dtype=np.int64),
             np.full(queries, np.nan),

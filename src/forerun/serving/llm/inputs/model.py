@@ -139,7 +139,7 @@ class Prefixes:
         lengths = np.diff(self.start)[chosen]
         start = np.concatenate([[0], np.cumsum(lengths)])
         place = np.arange(start[-1]) + np.repeat(self.start[:-1][chosen] - start[:-1], lengths)
-        return Prefixes(start, self.chains[place], self.segment_blocks)
+        return replace(self, start=start, chains=self.chains[place])
 
     @property
     def count(self) -> int:

@@ -26,6 +26,7 @@ from forerun.serving.llm.scenario.language_model import (
     DrawnPrefixes,
     DrawnTokens,
     FixedTokens,
+    HistoryPrefixes,
     LanguageModelSpec,
     ListedTokens,
     Measured,
@@ -33,6 +34,7 @@ from forerun.serving.llm.scenario.language_model import (
 
 if TYPE_CHECKING:
     from forerun.serving.inputs.inputs import ScenarioFiles
+    from forerun.serving.inputs.sessions import Sessions
 
 COLUMNS = ("prompt_tokens", "output_tokens")
 #: the numbers of a prompt's segments, equal for equal beginnings, separated by blanks
@@ -44,7 +46,13 @@ MOST_CLASSES = 1000
 
 
 def language_model_of(
-    spec: LanguageModelSpec, stage: str, files: ScenarioFiles, trace: Trace | None, queries: int, seed: int
+    spec: LanguageModelSpec,
+    stage: str,
+    files: ScenarioFiles,
+    trace: Trace | None,
+    queries: int,
+    seed: int,
+    sessions: Sessions | None = None,
 ) -> tuple[LanguageModel, list[str]]:
     """The language model of a stage, and what is to be noted.
 
@@ -56,6 +64,7 @@ def language_model_of(
     trace : the recorded trace of the arrivals (None: there is none).
     queries : how many arrive; each has tokens, whether it comes by or not.
     seed : of tokens that are drawn from a recorded trace.
+    sessions : which requests follow which (default None: none does).
 
     Raises ScenarioError, ProfileError or TraceError; also where every request would be refused, because it can never
     fit into the cache.
@@ -65,7 +74,12 @@ def language_model_of(
     blocks, noted = _blocks(spec, stage, files, f"{where}.memory")
     notes += noted
     token_bytes = _token_bytes(spec, files, f"{where}.memory")
-    prompt, output = _tokens(spec, stage, files, trace, queries, seed, where)
+    if sessions is not None and sessions.own is not None:
+        prompt, output = sessions.own
+    else:
+        prompt, output = _tokens(spec, stage, files, trace, queries, seed, where)
+    if sessions is not None:
+        prompt = sessions.grown(prompt, output)
     llm = LanguageModel(
         max_seqs=spec.max_seqs,
         token_budget=spec.token_budget,
@@ -77,7 +91,7 @@ def language_model_of(
         routing=spec.balance,
         limits=spec.limits,
         keeps_iterations=spec.iterations,
-        shared=_prefixes(spec, stage, trace, prompt, seed, where),
+        shared=_prefixes(spec, stage, trace, (prompt, output), seed, sessions, where),
         rules=spec.scheduler.rules(),
         ranks=_ranks(spec, stage, trace, queries, seed, where),
         host=_host(spec, token_bytes),
@@ -255,12 +269,21 @@ def _tokens(
 
 
 def _prefixes(
-    spec: LanguageModelSpec, stage: str, trace: Trace | None, prompt: Ints, seed: int, where: str
+    spec: LanguageModelSpec,
+    stage: str,
+    trace: Trace | None,
+    tokens: tuple[Ints, Ints],
+    seed: int,
+    sessions: Sessions | None,
+    where: str,
 ) -> Prefixes | None:
     """What the prompts begin with; None without a prefix cache. Parameters as those of `_tokens`."""
-    given = spec.prefix_cache
+    given, (prompt, output) = spec.prefix_cache, tokens
     if given is None:
         return None
+    if isinstance(given, HistoryPrefixes):
+        assert sessions is not None, "the scenario has refused it"
+        return sessions.prefixes(prompt, output, spec.block_tokens) if given.history else None
     if isinstance(given, DrawnPrefixes):
         return drawn_prefixes(given, prompt, spec.block_tokens, stream(seed, "prefixes", stage))
     if trace is None or SEGMENTS not in [column.name for column in trace.schema]:

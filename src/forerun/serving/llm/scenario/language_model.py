@@ -242,6 +242,15 @@ class DrawnPrefixes(Spec, frozen=True, kw_only=True):
     skew: NotNegative = 0.0
 
 
+class HistoryPrefixes(Spec, frozen=True, kw_only=True):
+    """Prompts of a session begin with what its context has so far (see the scenario's `sessions`).
+
+    history: true; false: nothing is kept.
+    """
+
+    history: bool
+
+
 class Swap(Spec, frozen=True, kw_only=True):
     """Host memory that the blocks of preempted requests are moved to, instead of processing their tokens anew.
 
@@ -440,7 +449,7 @@ class LanguageModelSpec(Spec, frozen=True, kw_only=True):
     e2e_slo_ms: NotNegative = 0.0
     slo_shares: ObjectiveShares = ObjectiveShares()
     iterations: bool = False
-    prefix_cache: RecordedPrefixes | DrawnPrefixes | None = None
+    prefix_cache: RecordedPrefixes | DrawnPrefixes | HistoryPrefixes | None = None
     scheduler: Annotated[Scheduler, chosen_from(scheduler_policies)] = msgspec.field(
         default_factory=ChunkedPrefill
     )
