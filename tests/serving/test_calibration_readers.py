@@ -457,3 +457,56 @@ def test_lmbenchmark_may_count_with_a_decimal_point_and_blis_leaves_times_of_fai
     header = "arrival_us,input_tokens,output_tokens,ttft_s,e2e_s,error"
     blis = one(saved(tmp_path, f"{header}\n0,10,3,.1,.3,0\n9000,0,0,,30,1\n", "blis.csv"))
     assert len(blis.load) == 1 and "1 requests failed or have no tokens and are left out" in blis.notes
+
+
+def test_genai_perf_and_aiperf_summaries(tmp_path: Path) -> None:
+    """What the client was asked for stands in another place in each version; metrics have units."""
+
+    def metric(unit: str, avg: float, **more: float) -> dict[str, Any]:
+        return {"unit": unit, "avg": avg} | more
+
+    result = {
+        "request_throughput": metric("requests/sec", 2.5),
+        "request_latency": metric("ms", 1500.0, p50=1400.0, p90=1800.0, p99=2000.0, max=2100.0),
+        "time_to_first_token": metric("s", 0.1, p50=0.09, p99=0.3),
+        "inter_token_latency": metric("ms", 12.0, p50=11.5),
+        "input_sequence_length": metric("tokens", 500.0, min=400.0, p50=500.0, max=600.0),
+        "output_sequence_length": metric("tokens", 100.0),
+        "request_count": metric("requests", 40.0),
+        "error_request_count": metric("requests", 2.0),
+    }
+    for config, most in (
+        ({"loadgen": {"concurrency": 8}}, 8),
+        ({"perf_analyzer": {"stimulus": {"concurrency": 4}}}, 4),
+        ({"request_rate": 2.0, "concurrency": None}, None),
+    ):
+        path = tmp_path / "profile_export_genai_perf.json"
+        path.write_text(json.dumps(result | {"input_config": config}, indent=1))
+        (found,) = read_measurements(path)
+        assert isinstance(found, Experiment) and len(found.load) == 40 and found.load.most_in_flight == most
+        assert found.measured["ttft_p99_ms"] == 300.0 and found.measured["tpot_p50_ms"] == 11.5
+        assert found.measured["e2e_mean_ms"] == 1500.0 and found.measured["throughput_rps"] == 2.5
+        assert found.load.prompt.min() < 420 and found.load.prompt.max() > 580
+        assert set(found.load.output.tolist()) == {100} and "2 requests failed" in " ".join(found.notes)
+        assert (found.load.send_ms[-1] > 0) == (most is None)
+    for wrong, message in (
+        ({"request_latency": metric("parsecs", 1.0)}, "the unit 'parsecs' is no time"),
+        ({"input_config": {}}, "neither concurrency nor request_rate is stated"),
+        ({"request_count": metric("requests", 0.0)}, "0 is not between 1"),
+    ):
+        path.write_text(json.dumps(result | {"input_config": {"concurrency": 1}} | wrong))
+        with pytest.raises(TraceError, match=message):
+            read_measurements(path)
+
+
+def test_lmbenchmark_as_it_is_written(tmp_path: Path) -> None:
+    path = tmp_path / "lmb.csv"
+    path.write_text(
+        ",prompt_tokens,generation_tokens,ttft,generation_time,user_id,question_id,launch_time,finish_time\n"
+        "0,512.0,75.0,0.2,1.5,1,1,1750000000.5,1750000002.2\n"
+        "1,300,20,0.1,0.4,2,1,1750000001.0,1750000001.5\n"
+    )
+    (found,) = read_measurements(path)
+    assert isinstance(found, Experiment) and found.load.send_ms.tolist() == [0.0, 500.0]
+    assert found.load.output.tolist() == [75, 20] and found.measured["ttft_mean_ms"] == pytest.approx(150.0)
+    assert found.measured["e2e_mean_ms"] == pytest.approx(1100.0)

@@ -1,8 +1,8 @@
 """Files of measurements, recognised by their content.
 
 A table (CSV, also compressed) has one row a request or one row an iteration; a JSON document is the result of a load
-generator: `vllm bench serve`, SGLang's `bench_serving`, GuideLLM, inference-perf; a benchmark report of llm-d is one of
-these in other words, in JSON or YAML. Records of AIPerf are JSON Lines.
+generator: `vllm bench serve`, SGLang's `bench_serving`, GuideLLM, inference-perf, genai-perf; a benchmark report of llm-d is
+one of these in other words, in JSON or YAML. Records of AIPerf are JSON Lines.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from forerun.core.trace.source import Source
 from forerun.serving.llm.calibration.experiment import Experiment, Steps
 from forerun.serving.llm.calibration.readers import (
     aiperf,
+    genai_perf,
     guidellm,
     inference_perf,
     llmd_report,
@@ -32,7 +33,7 @@ MOST_BYTES: Final = 512 << 20
 KNOWN: Final = (
     "known: tables of requests (arrival_ms, prompt_tokens, output_tokens, ttft_ms, e2e_ms; LMBenchmark; BLIS), tables of "
     "steps (prefill_tokens, decodes, kv_tokens, took_ms), results of vllm bench serve, SGLang bench_serving, GuideLLM, "
-    "inference-perf, records of AIPerf and benchmark reports of llm-d"
+    "inference-perf, genai-perf, AIPerf and benchmark reports of llm-d"
 )
 
 
@@ -68,6 +69,8 @@ def read_measurements(path: Path, *, seed: int = 0) -> Sequence[Experiment | Ste
         return [inference_perf.read(document, seed)]
     if llmd_report.is_report(value):
         return [llmd_report.read(document, seed)]
+    if genai_perf.is_summary(value):
+        return [genai_perf.read(document, seed)]
     if serve_bench.is_result(value):
         return [serve_bench.read(document, seed)]
     raise TraceError.at(source.name, f"is no result of a benchmark that is known: {_keys(value)}; {KNOWN}")

@@ -69,6 +69,14 @@ def _lmbenchmark(name: str, columns: Columns) -> list[Experiment | Steps]:
     return made
 
 
+def _lmbenchmark_rows(name: str, columns: Columns) -> list[Experiment | Steps]:
+    """Its own file, which does not say the rate: instants are seconds since 1970, counts of tokens may be written 75.0."""
+    launch_ms, ttft_ms = (columns["launch_time"] - columns["launch_time"].min()) * 1e3, columns["ttft"] * 1e3
+    tokens = {"prompt_tokens": columns["prompt_tokens"], "output_tokens": columns["generation_tokens"]}
+    e2e_ms = ttft_ms + columns["generation_time"] * 1e3
+    return [_requests(name, tokens, launch_ms, launch_ms, ttft_ms, e2e_ms)]
+
+
 def _blis_requests(name: str, columns: Columns) -> list[Experiment | Steps]:
     # The client counts tokens of the text, which some answers do not have.
     good = (columns["error"] == 0) & (columns["output_tokens"] >= 1) & (columns["input_tokens"] >= 1)
@@ -177,6 +185,14 @@ _LAYOUTS: Final[tuple[tuple[set[str], tuple[Field, ...], _Made], ...]] = (
             *_counts("prompt_tokens", "generation_tokens"),
         ),
         _lmbenchmark,
+    ),
+    (
+        {"launch_time", "ttft", "generation_time", "generation_tokens"},
+        (
+            *_times("s", "launch_time", "ttft", "generation_time"),
+            *_counts("prompt_tokens", "generation_tokens"),
+        ),
+        _lmbenchmark_rows,
     ),
     (
         {"arrival_us", "ttft_s", "e2e_s", "error"},
