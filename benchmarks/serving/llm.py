@@ -76,7 +76,7 @@ def plain(llm: LanguageModel, arrivals: np.ndarray) -> list[float]:
         if replica.busy is not None and replica.busy.end_ms == now_ms:
             replica.end(now_ms)
         while instants[entered] == now_ms:
-            replicas.enter(entered)
+            replicas.enter(entered, now_ms)
             entered += 1
         if replica.busy is None and replica.open:
             replica.begin(0, now_ms)

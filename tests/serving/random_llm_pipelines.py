@@ -18,6 +18,7 @@ from forerun.serving.llm.inputs.model import (
     Speculation,
 )
 from forerun.serving.llm.policy.scheduling import Classes, Rules
+from forerun.serving.llm.scenario.language_model import Routing, Scored, Weighted
 from forerun.serving.policies.greedy import Greedy
 
 from .random_pipelines import random_pipeline, same
@@ -61,8 +62,9 @@ def prefix_pipeline(seed: int) -> tuple[Pipeline, np.ndarray]:
     branches, deepest = int(rng.choice([1, 2, 4])), int(rng.choice([2, 10, 60]))
     segments = [rng.integers(0, branches, rng.integers(0, deepest)).tolist() for _ in range(len(arrivals))]
     shared = Prefixes.of(segments, int(rng.integers(1, 4)))
-    routing = rng.choice(["round-robin", "least-requests", "longest-prefix", "prefix-affinity"])
-    llm = replace(stage.llm, shared=shared, routing=routing)
+    llm = replace(
+        stage.llm, shared=shared, routing=any_routing(rng), keys=rng.integers(2**32, size=len(arrivals))
+    )
     return replace(pipeline, stages=(replace(stage, llm=llm),)), arrivals
 
 
@@ -97,6 +99,16 @@ def scheduled_pipeline(seed: int) -> tuple[Pipeline, np.ndarray]:
     return replace(pipeline, stages=(replace(stage, llm=llm),)), arrivals
 
 
+def any_routing(rng: Rng) -> Routing:
+    """One of those that there are; scores with any weights, and with views that are as old as they like."""
+    weights = tuple(rng.choice([0.0, 1.0, 2.5], 3).tolist())
+    scored = Scored(
+        prefix=weights[0], queue=weights[1], cache=weights[2], refresh_ms=float(rng.choice([0, 7, 50]))
+    )
+    names: list[Routing] = ["round-robin", "least-requests", "longest-prefix", "prefix-affinity", "random"]
+    return [*names, Weighted(weights=(1.0, *weights)), scored, scored][int(rng.integers(8))]
+
+
 def conversing_pipeline(seed: int) -> tuple[Pipeline, np.ndarray]:
     """The same where requests continue others, answers too, and some of them the same one."""
     rng = np.random.default_rng(80_000 + seed)
@@ -123,7 +135,8 @@ def conversing_pipeline(seed: int) -> tuple[Pipeline, np.ndarray]:
         prompt=prompt,
         shared=of.prefixes(prompt, stage.llm.output, stage.llm.block_tokens),
         kv_blocks=max(1, int(most * rng.choice([0.7, 1.0, 2.0, 9.0]))),
-        routing=str(rng.choice(["round-robin", "least-requests", "longest-prefix", "prefix-affinity"])),  # type: ignore[arg-type]
+        routing=any_routing(rng),
+        keys=rng.integers(2**32, size=n),
     )
     if llm.cost.tabled:
         llm = replace(llm, cost=Cost((6.0, 0.02, 0.02, 2.5e-6, 4e-7), hidden_prefill=37.5))

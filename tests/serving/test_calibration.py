@@ -84,7 +84,7 @@ def plain(of: Load, values: Any) -> tuple[list[float], list[float]]:
         left = [query for group in server.end(now_ms) for query in group]
         under_way -= len(left)
         while sent < len(planned) and planned[sent] <= now_ms and (most is None or under_way < most):
-            server.enter(sent)
+            server.enter(sent, now_ms)
             send_ms.append(now_ms)
             sent, under_way = sent + 1, under_way + 1
         alarms += server.begin(now_ms)

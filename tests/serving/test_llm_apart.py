@@ -162,7 +162,7 @@ def test_blocks_are_conserved_in_both_pools() -> None:
             alarms.discard(now_ms)
             pools.end(now_ms)
             while waiting and waiting[0][1] == now_ms:
-                pools.enter(waiting.pop(0)[0])
+                pools.enter(waiting.pop(0)[0], now_ms)
             alarms |= set(pools.begin(now_ms))
             for replica in [*pools.first.replicas, *pools.second.replicas]:
                 checked += 1

@@ -227,7 +227,7 @@ def llm(**fields: Any) -> Any:
         (llm(max_seqs=0), r"configuration\.Llama\.llm\.max_seqs: 0 is not between 1 and"),
         (llm(block_tokens=2.5), r"block_tokens"),
         (llm(kv_block=7), r"unknown key 'kv_block'; did you mean 'kv_blocks'"),
-        (llm(balance="random"), r"balance"),
+        (llm(balance="shortest"), r"balance"),
         (llm(cost={"a_ms": 0.0}), r"cost.*a_ms"),
         (llm(cost={"a_ms": -1.0}), r"a_ms"),
         (llm(cost={"prefill_ms_per_token": 1.0}), r"a_ms|cost"),
@@ -338,6 +338,7 @@ def test_costs_without_hidden_tokens_keep_their_ids() -> None:
     assert llm_data["plan"].pop("prefix_cache") is None
     assert llm_data.pop("speculation") is None and llm_data["plan"].pop("speculation") is None
     assert llm_data["scheduler"].pop("ahead") is None and data.pop("accept_fit") is None
+    assert [data.pop(name) for name in ("max_concurrency", "warm_up", "sessions")] == [None] * 3
     assert content_id(plain, "1") == hashlib.sha256(b"1\0" + canonical_json(data)).hexdigest()[:16]
     hidden = scenario_data()
     hidden["configuration"]["Llama"]["llm"]["cost"] = {**LLM["cost"], "hidden_prefill_tokens": 10}

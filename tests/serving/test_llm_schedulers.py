@@ -115,7 +115,7 @@ def counted(llm: LanguageModel, replicas: int, arrivals: np.ndarray) -> Replicas
         ends.discard(now_ms)
         stage.end(now_ms)
         while waiting and waiting[0][1] == now_ms:
-            stage.enter(waiting.pop(0)[0])
+            stage.enter(waiting.pop(0)[0], now_ms)
         ends |= set(stage.begin(now_ms))
     return stage
 

@@ -19,7 +19,7 @@ from forerun.serving.inputs.pipeline import SOURCE, Edge, Pipeline
 from forerun.serving.llm.engine.pipeline import simulate_mixed
 from forerun.serving.llm.engine.replica import Replica, Replicas
 from forerun.serving.llm.inputs.model import Cost, LanguageModel, Prefixes
-from forerun.serving.llm.scenario.language_model import Routing
+from forerun.serving.llm.scenario.language_model import Named
 
 from ..conftest import cases
 from .random_llm_pipelines import equal, llm_stage, prefix_pipeline
@@ -143,7 +143,7 @@ def test_blocks_are_conserved_at_every_iteration() -> None:
             ends.discard(now_ms)
             replicas.end(now_ms)
             while waiting and waiting[0][1] == now_ms:
-                replicas.enter(waiting.pop(0)[0])
+                replicas.enter(waiting.pop(0)[0], now_ms)
             ends |= set(replicas.begin(now_ms))
             for replica in replicas.replicas:
                 check(replica)
@@ -191,7 +191,7 @@ def test_each_routing_answers_differently() -> None:
     )
     arrivals = np.array([0.0, 100.0, 200.0, 300.0, 400.0, 401.0, 402.0, 403.0])
     sent, found = {}, {}
-    for routing in get_args(Routing):
+    for routing in get_args(Named)[:4]:
         stage = llm_stage("llm", (Edge(SOURCE),), replace(llm, routing=routing), 2)
         run = simulate_mixed(Pipeline((stage,)), arrivals, SLO_MS)
         sent[routing], found[routing] = run.visits[0].replica.tolist(), int(hit_tokens(run).sum())

@@ -36,7 +36,8 @@ STEPS: Data = {
 def scenario(sessions: Data | None, trace: Data | None = None, **llm: Any) -> Any:
     chat = LOOP["configuration"]["Chat"]
     own = {name: value for name, value in (chat["llm"] | llm).items() if value is not None}
-    data = LOOP | {"configuration": {"Chat": chat | {"llm": own}}}
+    replicas = own.pop("replicas", 1)
+    data = LOOP | {"configuration": {"Chat": chat | {"llm": own, "replicas": replicas}}}
     data |= {} if sessions is None else {"sessions": sessions}
     return from_data(data | ({} if trace is None else {"trace": trace}))
 

@@ -181,7 +181,7 @@ def _arrive(
                         continue
                 if state.llm is not None:
                     state.enqueue_ms[query] = now_ms
-                    if not state.llm.enter(query):
+                    if not state.llm.enter(query, now_ms):
                         finish_ms[query] = now_ms
                         continue
                 else:

@@ -5,6 +5,7 @@ Built from queues and lists that hold what their names say; it shares no code wi
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -14,7 +15,8 @@ from heapq import heappop, heappush
 from itertools import takewhile
 from typing import Literal, NamedTuple
 
-from forerun.serving.llm.inputs.model import LanguageModel
+from forerun.serving.llm.inputs.model import LanguageModel, hashed
+from forerun.serving.llm.scenario.language_model import Scored, Weighted
 
 #: what a pass over the requests of a replica gives tokens to
 Kind = Literal["prefill", "decode"]
@@ -316,6 +318,11 @@ class Replica:
     def open(self) -> int:
         """Requests that wait or run."""
         return len(self.queue) + len(self.running)
+
+    @property
+    def used_share(self) -> float:
+        """Of the blocks, those that requests have."""
+        return 1.0 - self.cache.free / self.llm.kv_blocks
 
     @property
     def due(self) -> bool:
@@ -740,6 +747,8 @@ class Replicas:
         self.requests: dict[int, Request] = {}
         self.iterations: list[Iteration] = []
         self._turn = 0
+        self._looked_ms = -math.inf
+        self._shown: list[tuple[int, float]] = []
         self._new: list[Request] = []
         self._coming: deque[tuple[float, Request]] = deque()
 
@@ -763,15 +772,15 @@ class Replicas:
         due.sort(key=lambda replica: replica.busy.number if replica.busy else 0)
         return [replica.end(now_ms) for replica in due]
 
-    def enter(self, query: int) -> bool:
-        """A query comes; False if it is refused, because it could never fit."""
+    def enter(self, query: int, now_ms: float) -> bool:
+        """A query comes now; False if it is refused, because it could never fit."""
         if self.refused[query]:
             return False
         request = Request(query, int(self.llm.prompt[query]), int(self.llm.output[query]), 0)
         if self.llm.cost.request_ms:
             self._new.append(request)
         else:
-            self.join(request)
+            self.join(request, now_ms)
         return True
 
     def resize(self, count: int) -> None:
@@ -781,32 +790,39 @@ class Replicas:
             replica.forget()
         self.active = count
 
-    def _open(self) -> None:
+    def _open(self, now_ms: float) -> None:
         """Requests that waited for a replica are sent to one."""
         shut_out, self._shut_out = self._shut_out, []
         for request in shut_out:
-            self.join(request)
+            self.join(request, now_ms)
 
-    def join(self, request: Request) -> None:
+    def join(self, request: Request, now_ms: float) -> None:
         """A request is sent to a replica, and waits there; where there is none, it waits for one."""
         if not self.active:
             self._shut_out.append(request)
             return
-        self._open()
+        self._open(now_ms)
         query = request.query
         begin = int(self._prefixes.start[query])
         segments = self._prefixes.chains[begin : begin + int(self._segments[query])].tolist()
-        chosen = self._chosen(segments, request.prompt)
+        chosen = self._chosen(request, segments, now_ms)
         self._turn = (chosen.number + 1) % self.active
         request.replica, request.segments = chosen.number, tuple(segments)
         request.rank = 0 if self.llm.ranks is None else int(self.llm.ranks[query])
         self.requests[query], request.place = request, len(self.requests)
         chosen.enter(request)
 
-    def _chosen(self, segments: list[int], prompt: int) -> Replica:
+    def _chosen(self, request: Request, segments: list[int], now_ms: float) -> Replica:
         def fewest(replica: Replica) -> tuple[int, int]:
             return replica.open, replica.number
 
+        prompt, routing = request.prompt, self.llm.routing
+        if routing == "random" or isinstance(routing, Weighted):
+            shares = self.llm.shares(self.active)
+            lot = hashed(int(self.llm.keys[request.query]), -1) / 2**32 * shares[-1]
+            return self.replicas[min(bisect_right(shares.tolist(), lot), self.active - 1)]
+        if isinstance(routing, Scored):
+            return self._best(routing, request, segments, now_ms)
         if self.llm.routing == "prefix-affinity" and segments:
             return self.replicas[segments[0] % self.active]
         if self.llm.routing == "longest-prefix":
@@ -821,6 +837,24 @@ class Replicas:
             else self.replicas[self._turn % self.active]
         )
 
+    def _best(self, routing: Scored, request: Request, segments: list[int], now_ms: float) -> Replica:
+        """The replica with the highest score, of equal ones that whose turn it is."""
+        if now_ms >= self._looked_ms + routing.refresh_ms:
+            self._looked_ms = now_ms
+            self._shown = [(len(one.queue), one.used_share) for one in self.replicas]
+        waiting = [count for count, _ in self._shown[: self.active]]
+        fewest, most = min(waiting), max(waiting)
+
+        def score(replica: Replica) -> float:
+            count, used = self._shown[replica.number]
+            found = routing.cache * (1.0 - used)
+            found += routing.queue * ((most - count) / (most - fewest) if most > fewest else 1.0)
+            found += routing.prefix * (replica.hits(segments, request.prompt) / request.prompt)
+            return found
+
+        turn = self._turn % self.active
+        return max([*self.replicas[turn : self.active], *self.replicas[:turn]], key=score)
+
     def begin(self, now_ms: float) -> list[float]:
         """Idle replicas with something to do begin iterations; returns when they end, or when it is worth trying again, and
         when requests join queues that take some time to."""
@@ -828,9 +862,9 @@ class Replicas:
         self._coming.extend((again[0], request) for request in self._new)
         self._new.clear()
         if self.active:
-            self._open()
+            self._open(now_ms)
         while self._coming and self._coming[0][0] == now_ms:
-            self.join(self._coming.popleft()[1])
+            self.join(self._coming.popleft()[1], now_ms)
         for replica in self.replicas:
             if replica.busy is None and replica.due:
                 iteration = replica.begin(len(self.iterations), now_ms)
@@ -893,13 +927,14 @@ class ApartReplicas:
                     away=True,
                     first_ms=request.first_ms,
                     last_ms=request.first_ms,
-                )
+                ),
+                now_ms,
             )
         return left
 
-    def enter(self, query: int) -> bool:
-        """A query comes to the first pool; False if it is refused, because it could never fit into either."""
-        return self.first.enter(query)
+    def enter(self, query: int, now_ms: float) -> bool:
+        """A query comes to the first pool now; False if it is refused, because it could never fit into either."""
+        return self.first.enter(query, now_ms)
 
     def begin(self, now_ms: float) -> list[float]:
         """Idle replicas with something to do begin iterations; returns when these and transfers end."""

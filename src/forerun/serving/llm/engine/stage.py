@@ -18,18 +18,19 @@ from forerun.serving.llm.engine.kernels.gaps import CELLS
 from forerun.serving.llm.engine.record import iterations_of, records_of
 from forerun.serving.llm.inputs.model import LanguageModel
 from forerun.serving.llm.policy.scheduling import Prompts, Tokens
-from forerun.serving.llm.scenario.language_model import Routing
+from forerun.serving.llm.scenario.language_model import Named, Routing, Scored, Weighted
 from forerun.serving.policy.tuning import ModelView
 
 #: (instant ms, replicas from then on), ascending
 Changes: TypeAlias = Sequence[tuple[float, int]]
 
 #: the kernel's number of each routing
-ROUTINGS: Final[dict[Routing, int]] = {
+ROUTINGS: Final[dict[Named, int]] = {
     "round-robin": kernel.IN_TURN,
     "least-requests": kernel.FEWEST,
     "longest-prefix": kernel.LONGEST,
     "prefix-affinity": kernel.SAME,
+    "random": kernel.LOT,
 }
 #: the kernel's number of what an iteration processes
 TOKENS: Final[dict[Tokens, int]] = {
@@ -93,14 +94,16 @@ class LanguageStage:
         self.llm, self._keep = llm, keep
         self._refused, self._segments, self._prefixes = llm.refused, llm.whole_segments, llm.prefixes
         self._caches = llm.shared is not None
+        most = max(most, replicas, *(count for _, count in capacity), 1)
         # Keys of blocks: those of segments come first, then those of each request by itself.
         shared = self._prefixes.count * self._prefixes.segment_blocks
         self._own = shared + np.cumsum(llm.most_blocks) - llm.most_blocks
         self._model = kernel.Model(
             llm.max_seqs,
             llm.token_budget,
+            llm.kv_blocks,
             llm.block_tokens,
-            ROUTINGS[llm.routing],
+            _routing(llm.routing),
             _rules(llm),
             _drafts(llm),
             np.array([*llm.cost.terms, llm.cost.hidden_prefill, *llm.cost.least]),
@@ -108,12 +111,14 @@ class LanguageStage:
             np.require(llm.cost.decode_ms, np.float64, ["C", "W"]),
             self._prefixes.segment_blocks,
             np.require(self._prefixes.chains, np.int64, ["C", "W"]),
+            llm.shares(most),
+            _scores(llm.routing),
         )
         self._ahead = list(capacity)
-        most = max(most, replicas, *(count for _, count in capacity), 1)
         self._state = _fresh(llm, most, capacity=64, iterations=1024 if keep else 0)
         self._state.whole["active"] = replicas
         self._state.whole["open_ms"] = 0.0 if replicas else np.inf
+        self._state.whole["looked_ms"] = -np.inf
         self._query = np.zeros(64, dtype=np.int64)
         self._entered: list[tuple[Ints, Floats]] = []
         self._group_ms: list[Floats] = []
@@ -161,7 +166,7 @@ class LanguageStage:
         # What another pool forwards has been received already.
         entering["enter_ms"] = enter_ms + (self.llm.cost.request_ms if first_ms is None else 0.0)
         entering["prompt"], entering["output"] = self.llm.prompt[query], self.llm.output[query]
-        if self.llm.speculation is not None:
+        if len(self.llm.keys):
             entering["key"] = self.llm.keys[query]
         if first_ms is not None:
             entering["first_ms"] = entering["last_ms"] = first_ms
@@ -421,6 +426,21 @@ def _rules(llm: LanguageModel) -> kernel.Rules:
         0.0 if llm.decode is None else llm.decode.latency_ms,
         0.0 if llm.decode is None else llm.decode.send_ms_per_token,
     )
+
+
+def _routing(routing: Routing) -> int:
+    match routing:
+        case Weighted():
+            return kernel.LOT
+        case Scored():
+            return kernel.SCORES
+        case _:
+            return ROUTINGS[routing]
+
+
+def _scores(routing: Routing) -> kernel.Scores:
+    own = routing if isinstance(routing, Scored) else Scored()
+    return kernel.Scores(own.prefix, own.queue, own.cache, own.refresh_ms)
 
 
 def _drafts(llm: LanguageModel) -> kernel.Drafts:

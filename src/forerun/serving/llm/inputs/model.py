@@ -9,7 +9,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from forerun.serving.llm.policy.scheduling import Rules
-from forerun.serving.llm.scenario.language_model import FitRecord, Limit, Routing, Row, SpeculationSpec
+from forerun.serving.llm.scenario.language_model import (
+    FitRecord,
+    Limit,
+    Routing,
+    Row,
+    SpeculationSpec,
+    Weighted,
+)
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -220,11 +227,16 @@ class Speculation:
         key : of the request.
         place : of the token in its answer, from 0.
         """
-        word = 2**32
-        mixed = (key + place * 0x3C6EF372) % word
-        for _ in range(3):
-            mixed = (mixed ^ mixed // 2**16) * 0x45D9F3B % word
-        return mixed ^ mixed // 2**16 < self.threshold
+        return hashed(key, place) < self.threshold
+
+
+def hashed(key: int, place: int) -> int:
+    """A hash of 32 bits of a request's key and a place in its answer, -1 for its replica."""
+    word = 2**32
+    mixed = (key + place * 0x3C6EF372) % word
+    for _ in range(3):
+        mixed = (mixed ^ mixed // 2**16) * 0x45D9F3B % word
+    return mixed ^ mixed // 2**16
 
 
 @dataclass(frozen=True)
@@ -259,7 +271,7 @@ class LanguageModel:
     prompt, output : int64[queries], tokens by query.
     routing : how a request chooses a replica: in turn; the one with the fewest waiting or running (the lowest number of
         several); the one whose cache has most of its prompt, among those with a free seat, of several the one with the
-        fewest; or by the first segment of its prompt, in turn where there is none (default: in turn).
+        fewest; by the first segment of its prompt, in turn where there is none; by lot; or by scores (default: in turn).
     limits : the objectives that are stated (default: none).
     keeps_iterations : a table of every iteration is made.
     shared : what the prompts begin with, for the prefix cache (default None: there is no such cache).
@@ -268,8 +280,8 @@ class LanguageModel:
     host : where preempted requests are swapped to (default None: they are processed anew).
     decode : the replicas that decode what these prefill (default None: these do both).
     speculation : how decodes are drafted (default None: they are not).
-    keys : int64[queries], below 2^32, what it is drawn from by request whether drafts guess its tokens (default: none, where
-        nothing is drafted).
+    keys : int64[queries], below 2^32, what it is drawn from by request whether drafts guess its tokens, and which replica it
+        goes to (default: none, where neither is drawn).
     """
 
     max_seqs: int
@@ -307,6 +319,11 @@ class LanguageModel:
             keys=keys,
             decode=None if self.decode is None else replace(self.decode, llm=self.decode.llm.rows(chosen)),
         )
+
+    def shares(self, replicas: int) -> Floats:
+        """float64[replicas]: of the lots, how many fall on a replica and those before it, in weights."""
+        weights = self.routing.weights if isinstance(self.routing, Weighted) else (1.0,)
+        return np.cumsum(np.resize(np.array(weights), replicas))
 
     @property
     def least_steps(self) -> Ints:

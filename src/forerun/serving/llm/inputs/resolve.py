@@ -30,6 +30,7 @@ from forerun.serving.llm.scenario.language_model import (
     LanguageModelSpec,
     ListedTokens,
     Measured,
+    Weighted,
 )
 
 if TYPE_CHECKING:
@@ -184,14 +185,14 @@ def _decode_pool(
         where = f"$.configuration.{stage}.llm.decode.memory"
         blocks, noted = _blocks(own_spec, f"{stage} (decode)", files, where)
         notes += noted
-    by_prefix = llm.routing in ("longest-prefix", "prefix-affinity")
+    alike = llm.routing in ("round-robin", "least-requests", "random")
     own = replace(
         llm,
         max_seqs=seats,
         token_budget=budget,
         kv_blocks=blocks,
         cost=replace(cost, request_ms=0.0),
-        routing=given.balance or ("round-robin" if by_prefix else llm.routing),
+        routing=given.balance or (llm.routing if alike else "round-robin"),
         shared=None,
     )
     per_token_ms = 0.0
@@ -359,8 +360,12 @@ def _dense(classes: Ints, where: str) -> Ints:
 
 
 def _keys(spec: LanguageModelSpec, stage: str, queries: int, seed: int) -> Ints:
-    """What it is drawn from by request whether drafts guess its tokens; none where nothing is drafted or planned to be."""
-    if spec.speculation is None and not any(spec.plan.speculation or ()):
+    """What it is drawn from by request whether drafts guess its tokens, and which replica it goes to; none where neither is
+    drawn or planned to be."""
+    pools = [spec.decode, *spec.plan.decode]
+    routings = [spec.balance, *spec.plan.balance, *(pool.balance for pool in pools if pool is not None)]
+    lots = any(routing == "random" or isinstance(routing, Weighted) for routing in routings)
+    if not lots and spec.speculation is None and not any(spec.plan.speculation or ()):
         return np.empty(0, dtype=np.int64)
     return stream(seed, "speculation", stage).integers(2**32, size=queries)
 

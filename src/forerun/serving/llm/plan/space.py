@@ -30,7 +30,9 @@ from forerun.serving.llm.scenario.language_model import (
     LanguageModelSpec,
     PlannedHardware,
     RecordedPrefixes,
+    Scored,
     SpeculationSpec,
+    Weighted,
 )
 from forerun.serving.plan.space import KEPT
 from forerun.serving.policies.chunked_prefill import ChunkedPrefill
@@ -242,6 +244,8 @@ def _shown(value: object) -> object:
         return "on"
     if isinstance(value, DecodePoolSpec):
         return f"{value.replicas} x {value.hardware}" if value.hardware else value.replicas
+    if isinstance(value, Weighted | Scored):
+        return "by scores" if isinstance(value, Scored) else f"by lot {':'.join(map(str, value.weights))}"
     return value.__struct_config__.tag if isinstance(value, NamedSpec) else value or "none"
 
 
@@ -381,7 +385,7 @@ def _limits_of(spec: LanguageModelSpec, stage: str, inputs: Inputs) -> LanguageM
     rules, pool = spec.scheduler.rules(), model.decode
     if pool is not None:
         routing = (spec.decode and spec.decode.balance) or (
-            spec.balance if spec.balance in ("round-robin", "least-requests") else "round-robin"
+            spec.balance if spec.balance in ("round-robin", "least-requests", "random") else "round-robin"
         )
         pool = replace(pool, llm=replace(pool.llm, rules=rules, routing=routing))
     shared = None if spec.prefix_cache is None else Prefixes.none(1)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar, Final, Literal, NamedTuple
+from typing import Annotated, Any, ClassVar, Final, Literal, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -18,14 +18,49 @@ Blocks = Annotated[int, msgspec.Meta(ge=1, le=1_000_000_000)]
 Accelerators = Annotated[int, msgspec.Meta(ge=1, le=1024)]
 BlockTokens = Annotated[int, msgspec.Meta(ge=1, le=65_536)]
 
-#: how a request chooses a replica
-Routing = Literal["round-robin", "least-requests", "longest-prefix", "prefix-affinity"]
+#: how a request chooses a replica, where that needs no numbers
+Named = Literal["round-robin", "least-requests", "longest-prefix", "prefix-affinity", "random"]
+#: the same where replicas only decode
+OfDecodes = Literal["round-robin", "least-requests", "random"]
 
 #: what an objective limits: the time to the first token, the mean time between the tokens after it, the longest time between
 #: two of them, the time to the last token
 Kind = Literal["ttft", "tpot", "itl", "e2e"]
 
 Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
+
+
+class Weighted(Spec, frozen=True, kw_only=True):
+    """A request goes to a replica by lot.
+
+    weights: of the replicas, one after the other; where there are more replicas they begin again.
+    """
+
+    weights: tuple[NotNegative, ...]
+
+    def problems(self) -> list[tuple[str, str]]:
+        """Somebody is chosen."""
+        return [] if self.weights and self.weights[0] > 0 else [("weights", "the first must be above 0")]
+
+
+class Scored(Spec, frozen=True, kw_only=True):
+    """A request goes to the replica with the highest sum of weights times scores between 0 and 1, of equal ones in turn. The
+    defaults are those of the Gateway API's endpoint picker.
+
+    prefix: weight of the share of the prompt that is in the cache (default 3).
+    queue: of how few requests wait, 1 for the fewest and 0 for the most (default 2).
+    cache: of the share of blocks that are free (default 2).
+    refresh_ms: what waits and is free is looked up when a request comes, but no more often (default 50).
+    """
+
+    prefix: NotNegative = 3.0
+    queue: NotNegative = 2.0
+    cache: NotNegative = 2.0
+    refresh_ms: NotNegative = 50.0
+
+
+#: how a request chooses a replica
+Routing: TypeAlias = Named | Weighted | Scored
 
 
 class Limit(NamedTuple):
@@ -299,7 +334,7 @@ class DecodePoolSpec(Spec, frozen=True, kw_only=True):
     kv_blocks: Blocks | None = None
     memory: ModelMemory | None = None
     cost: Coefficients | Measured | None = None
-    balance: Literal["round-robin", "least-requests"] | None = None
+    balance: OfDecodes | None = None
 
     def problems(self) -> list[tuple[str, str]]:
         """The cache is said one way, if at all."""
@@ -418,7 +453,8 @@ class LanguageModelSpec(Spec, frozen=True, kw_only=True):
     block_tokens: tokens in a block (default 16).
     cost: time of an iteration.
     balance: how requests choose a replica: in turn (default); the one with the fewest; the one whose cache has most of the
-        prompt, among those with a free seat, else that with the fewest; or the same for all that begin with one segment.
+        prompt, among those with a free seat, else that with the fewest; the same for all that begin with one segment; by lot
+        (`random`, as a Service of Kubernetes does), with weights; or by scores.
     tokens: where the requests' tokens come from; left out: the trace's columns.
     ttft_slo_ms: objective for the time to first token, besides the latency (0: none).
     tpot_slo_ms: objective for the mean time between the tokens after it (0: none).

@@ -33,8 +33,8 @@ midway: 1 if its last iteration leaves tokens unprocessed. blocks: of the cache,
 position behind it in its replica's queue, or among those whose blocks a transfer holds, -1 at the end. preempted: how
 often. rank: its class, lower ones go first. away: 1 if what is cached of it is in no block of its replica: it was swapped
 out, or comes from another pool. host: blocks of host memory that it has. key: what it is drawn from whether drafts guess its
-tokens. enter_ms: when it enters. start_ms: begin of its first iteration. first_ms: its first token. last_ms: its latest
-token; at the end, its last. gap_ms: longest time between tokens that do not come together. since_ms: since when it waits:
+tokens, and which replica it goes to. enter_ms: when it enters. start_ms: begin of its first iteration. first_ms: its
+first token. last_ms: its latest token; at the end, its last. gap_ms: longest time between tokens that do not come together. since_ms: since when it waits:
 when it joined the queue, or was preempted. stalled_ms: time between preemption and readmission; stalled_first_ms: the part
 of it before the first token. sent_ms: when the transfer to the other pool ends, where there is one.
 """
@@ -57,8 +57,8 @@ among the blank ones; -1 at the ends. alike: the next with a key of the same buc
 """
 
 REPLICA: Final = record_type(
-    "running front free order open steady idle oldest newest blank next host held_head held_tail",
-    "due_ms begun_ms link_ms",
+    "running front free order open steady idle oldest newest blank next host held_head held_tail shown_waiting",
+    "due_ms begun_ms link_ms shown_used",
 )
 """A replica, in `State.replicas`.
 
@@ -68,6 +68,7 @@ running. steady: 1 if everybody who ran emitted a token when its last iteration 
 has. oldest, newest: of these, the one used least recently and the one used last; blank: the first of the free ones; -1 if
 there is none. next: 0 or 1, which of its batches begins next; the other is under way. host: free blocks of its host memory.
 held_head, held_tail: of the requests whose blocks transfers hold, in the order these end; held_head -1 if there is none.
+shown_waiting, shown_used: requests that waited, and the share of blocks in use, when the router looked last.
 due_ms: end of the iteration under way, inf if there is none. begun_ms: its begin, or from when on the next may begin.
 link_ms: from when on it can send.
 """
@@ -75,13 +76,14 @@ link_ms: from when on it can send.
 QUEUE: Final = record_type("head tail")
 """The requests of one class that wait at a replica, in `State.queues`: the first and the last; head -1 if there is none."""
 
-WHOLE: Final = record_type("entered fed iterations done turn active drafted accepted", "open_ms")
+WHOLE: Final = record_type("entered fed iterations done turn active drafted accepted", "open_ms looked_ms")
 """The stage as a whole, the only row of `State.whole`.
 
 entered, fed: positions so far. iterations: begun. done: requests that left. turn: the replica that the next request
 goes to, if they take turns. active: replicas that requests can choose, those with the lowest numbers. drafted,
 accepted: tokens that drafts proposed in iterations that have ended, and those of them that were right. open_ms: since
 when there is one, inf if there is none; requests that came before it enter then.
+looked_ms: when the router looked last.
 """
 
 LOAD: Final = record_type("budget prefill served midway moved preempted")
@@ -123,8 +125,8 @@ ITERATION: Final = record_type("replica prefill decodes kv running free_blocks p
 
 
 #: how requests choose a replica: in turn; where the fewest are; where most of the prompt is in the cache, among replicas
-#: with a free seat; by the first segment of the prompt
-IN_TURN, FEWEST, LONGEST, SAME = range(4)
+#: with a free seat; by the first segment of the prompt; by lot; by scores
+IN_TURN, FEWEST, LONGEST, SAME, LOT, SCORES = range(6)
 
 #: which tokens an iteration processes: prompts and decodes; prompts, or decodes if there is no prompt; the other way round
 TOGETHER, PREFILLS, DECODES = range(3)
@@ -186,6 +188,20 @@ class Drafts(NamedTuple):
     seq_ms: float
 
 
+class Scores(NamedTuple):
+    """By what a router scores replicas; the highest sum of weights times what is between 0 and 1 wins.
+
+    prefix: weight of the share of the prompt that is in the cache. queue: of how few requests wait, 1 for the fewest and 0
+    for the most. cache: of the share of blocks that are free. refresh_ms: the router looks at queues and blocks when a
+    request comes and it has not looked for so long.
+    """
+
+    prefix: float
+    queue: float
+    cache: float
+    refresh_ms: float
+
+
 class Model(NamedTuple):
     """What a replica's cache can store, how requests choose one and are scheduled, and what an iteration takes.
 
@@ -194,11 +210,13 @@ class Model(NamedTuple):
     draft proposed are verified as prefill tokens are processed. With tables (else of length 1): prefill_ms[P], of P prompt
     tokens alone, and decode_ms[D], of D decodes alone; both together take prefill_ms[P] + decode_ms[D] - decode_ms[1].
     segment_blocks: blocks in a segment of a prompt that the prefix cache can share. chains: the segments of all prompts,
-    one prompt behind the other; empty without a prefix cache.
+    one prompt behind the other; empty without a prefix cache. shares: float64[R], of the lots, how many fall on a replica
+    and those before it. scores: for the routing by scores.
     """
 
     max_seqs: int
     token_budget: int
+    kv_blocks: int
     block_tokens: int
     routing: int
     rules: Rules
@@ -208,6 +226,8 @@ class Model(NamedTuple):
     decode_ms: Floats
     segment_blocks: int
     chains: Ints
+    shares: Floats
+    scores: Scores
 
 
 class State(NamedTuple):
@@ -377,6 +397,12 @@ def _enter(model: Model, state: State) -> None:
                 hits = state.wanted[0].hits
                 if hits > longest or (hits == longest and replicas[r].open < replicas[chosen].open):
                     longest, chosen = hits, r
+    if model.routing == LOT:
+        lot, chosen = _hash(requests[who].key, -1) / 2.0**32 * model.shares[active - 1], 0
+        while chosen < active - 1 and model.shares[chosen] <= lot:
+            chosen += 1
+    if model.routing == SCORES:
+        chosen = _best(model, state, who)
     whole.turn = (chosen + 1) % active
     own, request = replicas[chosen], requests[who]
     request.replica, request.next = chosen, -1
@@ -390,6 +416,36 @@ def _enter(model: Model, state: State) -> None:
     own.front = min(own.front, request.rank)
     own.open += 1
     whole.entered = who + 1
+
+
+@kernel(inline=True)
+def _best(model: Model, state: State, who: int) -> int:
+    """The replica with the highest score; of equal ones that whose turn it is."""
+    whole, replicas, scores = state.whole[0], state.replicas, model.scores
+    now_ms, active = max(state.requests[who].enter_ms, whole.open_ms), whole.active
+    if not now_ms < whole.looked_ms + scores.refresh_ms:
+        whole.looked_ms = now_ms
+        for r in range(replicas.shape[0]):
+            own = replicas[r]
+            own.shown_waiting = own.open - own.running
+            own.shown_used = 1.0 - (own.free + own.idle) / model.kv_blocks
+    fewest, most = replicas[0].shown_waiting, replicas[0].shown_waiting
+    for r in range(1, active):
+        fewest, most = min(fewest, replicas[r].shown_waiting), max(most, replicas[r].shown_waiting)
+    chosen, best = 0, -1.0
+    for k in range(active):
+        r = (whole.turn + k) % active
+        score = scores.cache * (1.0 - replicas[r].shown_used)
+        score += scores.queue * (
+            (most - replicas[r].shown_waiting) / (most - fewest) if most > fewest else 1.0
+        )
+        if state.prefixes.shape[0] > 0:
+            _find_hits(model, state, r, who)
+            hit = state.wanted[0].hits * model.block_tokens
+            score += scores.prefix * (hit / state.requests[who].prompt)
+        if score > best:
+            chosen, best = r, score
+    return chosen
 
 
 @kernel(inline=True)
@@ -680,11 +736,17 @@ def _decoded(model: Model, state: State, r: int, who: int, budget: int) -> int:
 
 @kernel(inline=True)
 def _guessed(model: Model, key: int, place: int) -> bool:
-    """Whether a draft guesses a token, by a hash of the request's key and the token's place, in 32 bits."""
+    """Whether a draft guesses a token, by a hash of the request's key and the token's place."""
+    return _hash(key, place) < model.drafts.threshold
+
+
+@kernel(inline=True)
+def _hash(key: int, place: int) -> int:
+    """A hash of 32 bits."""
     mixed = (key + place * 0x3C6EF372) & 0xFFFFFFFF
     for _ in range(3):
         mixed = ((mixed ^ (mixed >> 16)) * 0x45D9F3B) & 0xFFFFFFFF
-    return (mixed ^ (mixed >> 16)) < model.drafts.threshold
+    return mixed ^ (mixed >> 16)
 
 
 @kernel(inline=True)
