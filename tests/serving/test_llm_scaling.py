@@ -13,6 +13,7 @@ from forerun.core.errors import ForerunError, PolicyError
 from forerun.core.result.run import Result
 from forerun.core.rng import stream
 from forerun.serving.engine.events import simulate_events
+from forerun.serving.engine.outcome import _until_released
 from forerun.serving.engine.tuning import handover_of, run_sliced
 from forerun.serving.inputs.pipeline import SOURCE, Edge, Pipeline
 from forerun.serving.inputs.prepare import prepare
@@ -230,3 +231,18 @@ def test_attainment_needs_a_language_model() -> None:
     data["tuner"] = "attainment"
     with pytest.raises(ForerunError, match="looks at language models, and no stage serves one"):
         simulate(scenario(data))
+
+
+def test_a_replica_that_goes_is_paid_for_until_it_has_finished() -> None:
+    """Its requests end after it was taken away, and another one is back before it is idle."""
+    prompt, output = np.full(6, 10), np.full(6, 50)
+    llm = LanguageModel(4, 512, 1000, 16, Cost((10.0, 0.0, 0.0, 0.0, 0.0)), prompt, output)
+    stage = replace(
+        llm_stage("llm", (Edge(SOURCE),), llm, 2), capacity=((100.0, 1), (300.0, 2), (350.0, 1), (2000.0, 2))
+    )
+    run = simulate_mixed(Pipeline((stage,)), np.array([0.0, 0.0, 50.0, 50.0, 120.0, 130.0]), np.inf)
+    mine = run.visits[0].end_ms[run.visits[0].replica == 1]
+    assert mine.max() == 550.0
+    assert _until_released(2, stage.capacity, run.visits[0]) == ((300.0, 2), (550.0, 1), (2000.0, 2))
+    alone = replace(run.visits[0], replica=np.zeros(6, dtype=np.int32))
+    assert _until_released(2, stage.capacity, alone) == stage.capacity

@@ -296,7 +296,28 @@ class Outcome:
 
     def paid(self, stage: int) -> tuple[tuple[float, int], ...]:
         """Changes of the replicas that are paid for at a stage: (instant ms, replicas from then on). Where a tuner decides
-        they are paid for from the decision on, elsewhere while they are there."""
-        if self.control is not None:
-            return self.control.schedule.paid[stage]
-        return self.inputs.pipeline.stages[stage].capacity
+        they are paid for from the decision on, elsewhere while they are there. One that serves a language model is paid for
+        until it has finished what it has."""
+        here = self.inputs.pipeline.stages[stage]
+        changes = here.capacity if self.control is None else self.control.schedule.paid[stage]
+        if here.llm is None or not changes or not self.run.visits:
+            return changes
+        return _until_released(here.replicas, changes, self.run.visits[stage])
+
+
+def _until_released(first: int, changes: Changes, visits: Visits) -> Changes:
+    """Changes in which a replica that goes counts until the last query that it has taken ends, or it comes back."""
+    count, steps = first, list[tuple[float, int]]()
+    for number, (at_ms, then) in enumerate(changes):
+        for replica in range(then, count):
+            mine = visits.end_ms[(visits.replica == replica) & (visits.enqueue_ms < at_ms)]
+            back_ms = next((ms for ms, later in changes[number + 1 :] if later > replica), math.inf)
+            steps.append((min(float(mine.max(initial=at_ms)), back_ms), -1))
+        if then > count:
+            steps.append((at_ms, then - count))
+        count = then
+    released: dict[float, int] = {}
+    for at_ms, step in sorted(steps):
+        first += step
+        released[at_ms] = first
+    return tuple(released.items())
