@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,9 +13,8 @@ from forerun.core.domain import simulate
 from forerun.core.errors import ForerunError
 from forerun.core.scenarios import from_data
 from forerun.serving.engine.events import sent_by_clients, simulate_events
-from forerun.serving.inputs.clients import UNLIMITED, Clients
+from forerun.serving.inputs.clients import UNLIMITED, Clients, Sent
 from forerun.serving.inputs.pipeline import Pipeline
-from forerun.serving.inputs.routing import refused_queries
 from forerun.serving.llm.engine.kernels.endings import ABANDONED, COMPLETE, REFUSED
 from forerun.serving.llm.engine.pipeline import simulate_mixed
 from forerun.serving.llm.engine.stage import LanguageStage
@@ -24,6 +24,7 @@ from ..conftest import cases
 from .random_llm_pipelines import (
     apart_pipeline,
     changing_pipeline,
+    equal,
     llm_pipeline,
     mixed_pipeline,
     prefix_pipeline,
@@ -66,6 +67,8 @@ def drawn_clients(seed: int, planned_ms: np.ndarray) -> Clients:
         times(sessions, 20.0),
         np.where(rng.random(sessions) < 0.3, times(sessions, 80.0), np.inf),
         int(rng.choice([1, 2, 7, UNLIMITED])),
+        int(rng.choice([1, 3, UNLIMITED, UNLIMITED])),
+        int(rng.choice([0, 2, UNLIMITED])),
     )
 
 
@@ -78,28 +81,37 @@ def test_compiled_equals_plain_and_the_trace_that_comes_out(world: Any) -> None:
         (stage,) = pipeline.stages
         server = LanguageStage(stage.llm, stage.replicas, keep=False, capacity=stage.capacity)
         sent, plain = server.run_closed(clients), sent_by_clients(pipeline, clients)
-        for name in ("sent_ms", "late_ms", "order", "ended"):
+        for name in ("sent_ms", "late_ms", "passed_ms", "order", "ended"):
             column = getattr(sent, name)
             assert np.array_equal(column, getattr(plain, name), equal_nan=column.dtype.kind == "f"), (
                 seed,
                 name,
             )
-        again = simulate_mixed(pipeline.rows(sent.order), sent.sent_ms[sent.order], 20.0)
+        rows, arrival_ms = behind(pipeline, sent).rows(sent.order), sent.sent_ms[sent.order]
+        again = simulate_mixed(rows, arrival_ms, 20.0)
+        assert equal(simulate_events(rows, arrival_ms, 20.0), again), seed
         visits, _, requests = server.record(len(clients))
         assert np.array_equal(visits.end_ms[sent.order], again.visits[0].end_ms), seed
         assert again.requests[0] is not None
         assert np.array_equal(requests.first_ms[sent.order], again.requests[0].first_ms, equal_nan=True), seed
-        conserved(pipeline, clients, sent, again.finish_ms)
+        conserved(clients, sent, again.finish_ms)
 
 
-def conserved(pipeline: Pipeline, clients: Clients, sent: Any, finish_ms: np.ndarray) -> None:
+def behind(pipeline: Pipeline, sent: Sent) -> Pipeline:
+    """The pipeline with what its gateway has let pass."""
+    (stage,) = pipeline.stages
+    assert stage.llm is not None
+    return replace(pipeline, stages=(replace(stage, llm=replace(stage.llm, passed_ms=sent.passed_ms)),))
+
+
+def conserved(clients: Clients, sent: Sent, finish_ms: np.ndarray) -> None:
     """Every session ends in one way, sends what that way says, and no more is under way than may be."""
     arrival_ms = sent.sent_ms[sent.order]
     assert len(np.unique(sent.order)) == len(sent.order) and (np.diff(arrival_ms) >= 0).all()
     whole = ~np.isnan(sent.sent_ms)
     assert set(np.flatnonzero(whole)) == set(sent.order)
     assert (sent.sent_ms[whole] >= clients.planned_ms[whole]).all()
-    refused = refused_queries(pipeline, len(clients)) & whole
+    refused = np.isnan(sent.passed_ms) & whole
     for s in range(clients.sessions):
         mine = clients.session == s
         match sent.ended[s]:
@@ -120,8 +132,15 @@ def conserved(pipeline: Pipeline, clients: Clients, sent: Any, finish_ms: np.nda
     served = ~refused[sent.order]
     change = np.concatenate([np.ones(served.sum()), -np.ones(served.sum())])
     at_ms = np.concatenate([arrival_ms[served], finish_ms[served]])
-    under_way = np.cumsum(change[np.lexsort((change, at_ms))])
-    assert under_way.max(initial=0) <= clients.most
+    assert np.cumsum(change[np.lexsort((change, at_ms))]).max(initial=0) <= clients.most
+    passed_ms = sent.passed_ms[sent.order][served]
+    assert (passed_ms >= arrival_ms[served]).all() and (np.diff(passed_ms) >= 0).all()
+    inside_ms = np.concatenate([passed_ms, finish_ms[served]])
+    assert np.cumsum(change[np.lexsort((change, inside_ms))]).max(initial=0) <= clients.gate
+    waits = passed_ms > arrival_ms[served]
+    line_ms = np.concatenate([arrival_ms[served][waits], passed_ms[waits]])
+    order = np.lexsort((np.repeat([1, 0], waits.sum()), line_ms))
+    assert np.cumsum(np.repeat([1, -1], waits.sum())[order]).max(initial=0) <= clients.queue
 
 
 def test_the_worlds_contain_what_they_should() -> None:
@@ -141,12 +160,12 @@ def test_any_pipeline_has_clients(world: Any) -> None:
         pipeline, arrivals = world(seed)
         if any(edge.share is not None for stage in pipeline.stages for edge in stage.edges):
             continue
-        clients = drawn_clients(seed, arrivals)
+        clients = replace(drawn_clients(seed, arrivals), gate=UNLIMITED)
         sent = sent_by_clients(pipeline, clients)
         rows, arrival_ms = pipeline.rows(sent.order), sent.sent_ms[sent.order]
         run = simulate_mixed(rows, arrival_ms, 20.0)
         assert np.array_equal(simulate_events(rows, arrival_ms, 20.0).finish_ms, run.finish_ms)
-        conserved(pipeline, clients, sent, run.finish_ms)
+        conserved(clients, sent, run.finish_ms)
 
 
 def test_an_open_load_is_sent_as_planned() -> None:
@@ -232,6 +251,26 @@ def test_queries_that_warm_up_are_not_counted() -> None:
     assert rest.summary["ttft_p99_ms"] == pytest.approx(np.quantile(ttft, 0.99))
 
 
+GATED = {
+    "Chat": LOOP["configuration"]["Chat"]
+    | {"llm": LOOP["configuration"]["Chat"]["llm"] | {"gateway": {"per_replica": 2, "queue": 3}}}
+}
+
+
+def test_a_gateway_holds_back_and_refuses() -> None:
+    """What waits there counts in the time to first token; no more wait than may, and the rest is refused."""
+    open_ = LOOP | {"trace": {"process": {"name": "poisson", "rate_rps": 12.0}, "queries": 300}}
+    free, gated = simulate(from_data(open_)), simulate(from_data(open_ | {"configuration": GATED}))
+    assert gated.summary["turned_away"] == gated.summary["refused"] > 20
+    assert gated.summary["gateway_wait_mean_ms"] > 20 and "turned_away" not in free.summary
+    requests = gated.tables["requests"]
+    served = ~requests["refused"]
+    assert np.array_equal(requests["enqueue_ms"], free.tables["requests"]["enqueue_ms"])
+    assert requests["queue_ms"][served].mean() > gated.summary["gateway_wait_mean_ms"]
+    closed = simulate(from_data(LOOP | {"configuration": GATED}))
+    assert closed.summary["turned_away"] > 0
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -242,6 +281,13 @@ def test_queries_that_warm_up_are_not_counted() -> None:
         ({"tuner": {"name": "ongoing", "max_replicas": 3}}, "tuners do not know"),
         ({"max_concurrency": 0}, "max_concurrency: 0 is below 1"),
         ({"warm_up": 150}, "150 queries are left out of 150"),
+        (
+            {
+                "stages": [*LOOP["stages"], {"name": "B", "parents": ["Chat"]}],
+                "configuration": GATED | {"B": GATED["Chat"]},
+            },
+            "stands before the only stage",
+        ),
     ],
 )
 def test_bad_clients(changes: Data, message: str) -> None:

@@ -336,6 +336,7 @@ def test_costs_without_hidden_tokens_keep_their_ids() -> None:
     for name in ("hidden_prefill_tokens", "host_ms", "host_ms_per_seq", "launch_ms", "unsure"):
         assert llm_data["cost"].pop(name) is None
     assert llm_data["plan"].pop("prefix_cache") is None
+    assert llm_data.pop("gateway") is None
     assert llm_data.pop("speculation") is None and llm_data["plan"].pop("speculation") is None
     assert llm_data["scheduler"].pop("ahead") is None and data.pop("accept_fit") is None
     assert [data.pop(name) for name in ("max_concurrency", "warm_up", "sessions")] == [None] * 3

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import heapq
 import math
+from collections import deque
 from collections.abc import Iterable
 
 import numpy as np
@@ -62,7 +63,9 @@ class Sender:
             if not self._waits[query]:
                 self._roots[session].append(query)
         self._unsent, self._open = np.bincount(clients.session).tolist(), [0] * clients.sessions
-        self._under_way = self._taken = 0
+        self._under_way = self._taken = self._inside = 0
+        self._line: deque[int] = deque()
+        self._passed_ms = np.full(len(clients), np.nan)
         #: (instant, query) that is ready, or (instant, -1) for a client who takes a session
         self._ready: list[tuple[float, int]] = [(at_ms, -1) for at_ms in clients.joins_ms.tolist()]
         self._sent_ms, self._late_ms = np.full(len(clients), np.nan), np.zeros(len(clients))
@@ -76,7 +79,7 @@ class Sender:
     def sent(self) -> Sent:
         """What was sent so far."""
         order, ended = (np.array(numbers, dtype=np.int64) for numbers in (self._order, self._ended))
-        return Sent(self._of, self._sent_ms, self._late_ms, order, ended)
+        return Sent(self._of, self._sent_ms, self._late_ms, self._passed_ms, order, ended)
 
     @property
     def next_ms(self) -> float:
@@ -90,11 +93,14 @@ class Sender:
             self._visits[query] -= 1
             if not self._visits[query]:
                 self._under_way -= 1
+                self._inside -= 1
                 self._see(query, now_ms)
 
     def take(self, now_ms: float) -> list[int]:
-        """Those that are sent now."""
-        sent: list[int] = []
+        """Those that are sent now, as far as a gateway lets them pass, behind those that waited there."""
+        passed: list[int] = []
+        while self._line and self._inside < self._of.gate:
+            self._pass(self._line.popleft(), now_ms, passed)
         while self.next_ms <= now_ms:
             ready_ms, query = heapq.heappop(self._ready)
             if query < 0:
@@ -109,15 +115,27 @@ class Sender:
             self._sent_ms[query], self._late_ms[query] = now_ms, now_ms - ready_ms
             self._order.append(query)
             self._unsent[session] -= 1
-            sent.append(query)
-            if self._refused[query]:
+            waits = self._inside >= self._of.gate
+            if self._refused[query] or (waits and len(self._line) >= self._of.queue):
+                if self._refused[query]:
+                    # It goes as far as the stage that refuses it.
+                    passed.append(query)
                 self._ended[session] = REFUSED
                 self._close(session, now_ms)
+            elif waits:
+                self._under_way += 1
+                self._line.append(query)
             elif not self._visits[query]:
                 self._see(query, now_ms)
             else:
                 self._under_way += 1
-        return sent
+                self._pass(query, now_ms, passed)
+        return passed
+
+    def _pass(self, query: int, now_ms: float, passed: list[int]) -> None:
+        self._passed_ms[query] = now_ms
+        self._inside += 1
+        passed.append(query)
 
     def _take_session(self, session: int, ready_ms: float) -> None:
         for query in self._roots[session]:

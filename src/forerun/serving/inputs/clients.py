@@ -35,6 +35,9 @@ class Clients:
     think_ms : float64[sessions], from the end of a session until its client takes the next.
     patience_ms : float64[sessions], the user of a session sends nothing more after an answer that took longer.
     most : requests under way at most.
+    gate : requests that a gateway lets through before one of them is answered; it passes the others on one by one, first in
+        first out.
+    queue : requests that wait at the gateway at most; who comes then is refused.
     """
 
     planned_ms: Floats = field(repr=False)
@@ -46,6 +49,8 @@ class Clients:
     think_ms: Floats = field(repr=False)
     patience_ms: Floats = field(repr=False)
     most: int = UNLIMITED
+    gate: int = UNLIMITED
+    queue: int = UNLIMITED
 
     @classmethod
     def single(
@@ -98,6 +103,7 @@ class Sent:
     clients : who sent it.
     sent_ms : float64[requests], when each was sent; NaN where its session had ended before.
     late_ms : float64[requests], how long each was ready before.
+    passed_ms : float64[requests], when each passed the gateway; NaN where it never did.
     order : int64[those sent], their numbers in the order in which they were sent.
     ended : int64[sessions], how each ended (see `kernels.endings`).
     """
@@ -105,6 +111,7 @@ class Sent:
     clients: Clients = field(repr=False)
     sent_ms: Floats = field(repr=False)
     late_ms: Floats = field(repr=False)
+    passed_ms: Floats = field(repr=False)
     order: Ints = field(repr=False)
     ended: Ints = field(repr=False)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -376,8 +376,13 @@ def _clients(scenario: Scenario, planned_ms: Floats, sessions: Sessions | None, 
         think_ms = drawn_ms(trace.think_s, trace.think_cv, n, stream(seed, "think"))
     most = scenario.max_concurrency or UNLIMITED
     if sessions is not None:
-        return sessions.clients(joins_ms, think_ms, most)
-    return Clients.single(planned_ms, joins_ms=joins_ms, think_ms=think_ms, most=most)
+        clients = sessions.clients(joins_ms, think_ms, most)
+    else:
+        clients = Clients.single(planned_ms, joins_ms=joins_ms, think_ms=think_ms, most=most)
+    if scenario.gateway is not None:
+        gate, queue = scenario.gateway
+        clients = replace(clients, gate=gate, queue=UNLIMITED if queue is None else queue)
+    return clients
 
 
 def _check_drawn(scenario: Scenario, trace: Generated, where: str) -> None:

@@ -12,7 +12,7 @@ from forerun.core.errors import known_names
 from forerun.core.scenario.checks import failing
 from forerun.core.scenario.numbers import Count, NotNegative, Positive
 from forerun.core.scenario.spec import Input, Spec, chosen_from
-from forerun.serving.llm.scenario.language_model import HistoryPrefixes, LanguageModelSpec
+from forerun.serving.llm.scenario.language_model import Gateway, HistoryPrefixes, LanguageModelSpec
 from forerun.serving.policies.fixed import Fixed
 from forerun.serving.policies.greedy import Greedy
 from forerun.serving.policy.batching import Batching, batching_policies
@@ -370,12 +370,28 @@ class Scenario(Spec, frozen=True, kw_only=True):
     @property
     def waits_for_answers(self) -> bool:
         """Whether it depends on answers when queries are sent."""
-        return isinstance(self.trace, ClosedLoop) or bool(self.max_concurrency or self.sessions)
+        sent = isinstance(self.trace, ClosedLoop) or bool(self.max_concurrency or self.sessions)
+        return sent or bool(self._gateways)
+
+    @property
+    def _gateways(self) -> dict[str, Gateway]:
+        """By stage."""
+        models = {name: placed.llm for name, placed in self.configuration.items() if placed.llm is not None}
+        return {name: llm.gateway for name, llm in models.items() if llm.gateway is not None}
+
+    @property
+    def gateway(self) -> tuple[int, int | None] | None:
+        """Requests that a gateway passes on before one is answered, and those that wait there at most (None: no limit)."""
+        for name, gateway in self._gateways.items():
+            return gateway.per_replica * self.configuration[name].replicas, gateway.queue
+        return None
 
     def _client_problems(self) -> list[tuple[str, str]]:
         why = "when queries are sent depends on answers here"
         where = "sessions" if self.sessions else "max_concurrency"
         where = "trace.clients" if isinstance(self.trace, ClosedLoop) else where
+        for name in self._gateways:
+            where = f"configuration.{name}.llm.gateway"
         checks = [
             (
                 self.waits_for_answers and self.mode == "compat",
@@ -393,6 +409,12 @@ class Scenario(Spec, frozen=True, kw_only=True):
                 f"{why}, which the notebook's tie rule does not know; write tie_rules: own",
             ),
             *self._session_checks(),
+            (
+                bool(self._gateways)
+                and (len(self.stages) > 1 or any(one.changes for one in self.configuration.values())),
+                where,
+                "stands before the only stage, whose replicas do not change",
+            ),
         ]
         return failing(checks)
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from forerun.serving.engine import Engine
 from forerun.serving.engine.outcome import Outcome, Run
-from forerun.serving.inputs.clients import Sent
+from forerun.serving.inputs.clients import UNLIMITED, Sent
 from forerun.serving.inputs.inputs import Inputs
 from forerun.serving.inputs.routing import taken_edges
 from forerun.serving.observer import Observer
@@ -81,6 +81,8 @@ def arrived(inputs: Inputs) -> tuple[Inputs, Sent]:
             for edge, column in zip(stage.edges, columns)
         ]
         stages.append(replace(stage, edges=tuple(edges)))
+    if clients.gate < UNLIMITED and stage.llm is not None:
+        stages[0] = replace(stages[0], llm=replace(stage.llm, passed_ms=sent.passed_ms))
     pipeline = replace(inputs.pipeline, stages=tuple(stages)).rows(sent.order)
     return replace(inputs, pipeline=pipeline, arrivals_ms=sent.sent_ms[sent.order], clients=None), sent
 

@@ -749,7 +749,7 @@ class Replicas:
         self._turn = 0
         self._looked_ms = -math.inf
         self._shown: list[tuple[int, float]] = []
-        self._new: list[Request] = []
+        self._new: list[tuple[float, Request]] = []
         self._coming: deque[tuple[float, Request]] = deque()
 
     @property
@@ -777,8 +777,10 @@ class Replicas:
         if self.refused[query]:
             return False
         request = Request(query, int(self.llm.prompt[query]), int(self.llm.output[query]), 0)
-        if self.llm.cost.request_ms:
-            self._new.append(request)
+        at_ms = float(self.llm.passed_ms[query]) if len(self.llm.passed_ms) else now_ms
+        at_ms += self.llm.cost.request_ms
+        if at_ms > now_ms:
+            self._new.append((at_ms, request))
         else:
             self.join(request, now_ms)
         return True
@@ -858,8 +860,8 @@ class Replicas:
     def begin(self, now_ms: float) -> list[float]:
         """Idle replicas with something to do begin iterations; returns when they end, or when it is worth trying again, and
         when requests join queues that take some time to."""
-        again = [now_ms + self.llm.cost.request_ms] if self._new else []
-        self._coming.extend((again[0], request) for request in self._new)
+        again = [at_ms for at_ms, _ in self._new]
+        self._coming.extend(self._new)
         self._new.clear()
         if self.active:
             self._open(now_ms)

@@ -164,7 +164,11 @@ class LanguageStage:
         self._query[fed:after] = query
         entering = self._state.requests[fed:after]
         # What another pool forwards has been received already.
-        entering["enter_ms"] = enter_ms + (self.llm.cost.request_ms if first_ms is None else 0.0)
+        if first_ms is None:
+            passed_ms = self.llm.passed_ms[query] if len(self.llm.passed_ms) else enter_ms
+            entering["enter_ms"] = passed_ms + self.llm.cost.request_ms
+        else:
+            entering["enter_ms"] = enter_ms
         entering["prompt"], entering["output"] = self.llm.prompt[query], self.llm.output[query]
         if len(self.llm.keys):
             entering["key"] = self.llm.keys[query]
@@ -199,7 +203,7 @@ class LanguageStage:
         order = sending.order[: int(sending.loop["sent"][0])]
         self._query = sending.query
         self._entered, self._group_ms = [(order, sending.sent_ms[order])], [sending.sent_ms[order]]
-        return Sent(clients, sending.sent_ms, sending.late_ms, order, sending.ended)
+        return Sent(clients, sending.sent_ms, sending.late_ms, sending.passed_ms, order, sending.ended)
 
     def _sending(self, clients: Clients) -> Sending:
         """What the kernel knows of the clients at the start; what was fed enters only when they send it."""
@@ -230,6 +234,8 @@ class LanguageStage:
             clients.think_ms,
             clients.patience_ms,
             clients.most,
+            clients.gate,
+            clients.queue,
             len(clients.joins_ms),
             waits,
             first,
@@ -244,6 +250,8 @@ class LanguageStage:
             np.zeros(clients.sessions, dtype=np.int64),
             np.full(queries, np.nan),
             np.zeros(queries),
+            np.full(queries, np.nan),
+            np.zeros(queries, dtype=np.int64),
             np.zeros(queries, dtype=np.int64),
             np.zeros(queries, dtype=np.int64),
             loop,

@@ -282,6 +282,8 @@ class LanguageModel:
     speculation : how decodes are drafted (default None: they are not).
     keys : int64[queries], below 2^32, what it is drawn from by request whether drafts guess its tokens, and which replica it
         goes to (default: none, where neither is drawn).
+    passed_ms : float64[queries], when a gateway has let each pass, NaN where it has not (default: none, where there is no
+        gateway).
     """
 
     max_seqs: int
@@ -301,6 +303,7 @@ class LanguageModel:
     decode: DecodePool | None = None
     speculation: Speculation | None = None
     keys: Ints = field(default_factory=lambda: np.empty(0, dtype=np.int64), repr=False)
+    passed_ms: Floats = field(default_factory=lambda: np.empty(0), repr=False)
 
     def rows(self, chosen: Ints) -> LanguageModel:
         """The model with other requests: of the rows chosen, in that order. Drafts guess one that is chosen again anew."""
@@ -317,6 +320,7 @@ class LanguageModel:
             shared=None if self.shared is None else self.shared.rows(chosen),
             ranks=None if self.ranks is None else self.ranks[chosen],
             keys=keys,
+            passed_ms=self.passed_ms[chosen] if len(self.passed_ms) else self.passed_ms,
             decode=None if self.decode is None else replace(self.decode, llm=self.decode.llm.rows(chosen)),
         )
 
@@ -379,9 +383,14 @@ class LanguageModel:
         return np.asarray(-(-self.most_tokens // self.block_tokens))
 
     @property
-    def refused(self) -> Bools:
-        """bool[queries]: the request can never fit into the cache, or into an iteration, and is refused on arrival."""
-        too_long = self.most_blocks > self.kv_blocks
+    def too_long(self) -> Bools:
+        """bool[queries]: the request can never fit into the cache, or into an iteration."""
+        own = self.most_blocks > self.kv_blocks
         if self.rules.prompts == "whole beside decodes":
-            too_long = too_long | (self.prompt + self.output > self.token_budget)
-        return too_long if self.decode is None else too_long | self.decode.llm.refused
+            own = own | (self.prompt + self.output > self.token_budget)
+        return own if self.decode is None else own | self.decode.llm.too_long
+
+    @property
+    def refused(self) -> Bools:
+        """bool[queries]: the request can never fit into the cache, or found the gateway full, and was refused on arrival."""
+        return self.too_long | np.isnan(self.passed_ms) if len(self.passed_ms) else self.too_long

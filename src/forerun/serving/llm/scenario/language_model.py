@@ -6,7 +6,7 @@ from typing import Annotated, Any, ClassVar, Final, Literal, NamedTuple, TypeAli
 
 import msgspec
 
-from forerun.core.scenario.numbers import Count, NotNegative, Positive
+from forerun.core.scenario.numbers import Count, NotNegative, Positive, Whole
 from forerun.core.scenario.spec import Input, Spec, chosen_from
 from forerun.core.trace.reader import format_problems
 from forerun.serving.llm.policy.scheduling import Scheduler, scheduler_policies
@@ -311,6 +311,17 @@ class ObjectiveShares(Spec, frozen=True, kw_only=True):
     e2e: Share = 0.0
 
 
+class Gateway(Spec, frozen=True, kw_only=True):
+    """What is in front of the replicas, and passes requests on, first in first out.
+
+    per_replica: requests that it passes on to the replicas before one of these is answered, for each replica.
+    queue: requests that wait at most; who comes then is refused (left out: no limit).
+    """
+
+    per_replica: Count
+    queue: Whole | None = None
+
+
 class DecodePoolSpec(Spec, frozen=True, kw_only=True):
     """Replicas that decode, while those of the stage prefill [Zhong et al., OSDI'24; Patel et al., ISCA'24].
 
@@ -469,6 +480,7 @@ class LanguageModelSpec(Spec, frozen=True, kw_only=True):
     prefix_cache: what prompts begin with, which the cache keeps for later requests (left out: nothing is kept).
     plan: what `forerun plan` may choose (default: the number of replicas only).
     speculation: how decodes are drafted (left out: each iteration gives a request one token).
+    gateway: where requests wait that replicas have no place for (left out: they go to a replica at once).
     """
 
     max_seqs: Seats
@@ -494,8 +506,9 @@ class LanguageModelSpec(Spec, frozen=True, kw_only=True):
     decode: DecodePoolSpec | None = None
     plan: PlanAxes = PlanAxes()
     speculation: SpeculationSpec | None = None
+    gateway: Gateway | None = None
 
-    added_later: ClassVar[tuple[str, ...]] = ("speculation",)
+    added_later: ClassVar[tuple[str, ...]] = ("speculation", "gateway")
 
     @property
     def fits(self) -> dict[str, FitRecord]:

@@ -129,6 +129,7 @@ def stage_figures(
         **_prefix_figures(llm, requests, served),
         **_guess_figures(requests),
         **_transfer_figures(visits, requests),
+        **_gateway_figures(llm, visits),
     }
 
 
@@ -178,6 +179,18 @@ def _transfer_figures(visits: Visits, requests: Requests) -> dict[str, float]:
         known = len(values) > 0
         figures[f"{name}_mean_ms"] = float(values.mean()) if known else float("nan")
         figures[f"{name}_p99_ms"] = float(np.quantile(values, 0.99)) if known else float("nan")
+    return figures
+
+
+def _gateway_figures(llm: LanguageModel, visits: Visits) -> dict[str, float]:
+    """How many a gateway refuses, and how long the others wait there; nothing without one."""
+    if not len(llm.passed_ms):
+        return {}
+    waits_ms = (llm.passed_ms - visits.enqueue_ms)[~llm.refused]
+    figures: dict[str, float] = {"turned_away": int(np.count_nonzero(llm.refused & ~llm.too_long))}
+    known = len(waits_ms) > 0
+    figures["gateway_wait_mean_ms"] = float(waits_ms.mean()) if known else float("nan")
+    figures["gateway_wait_p99_ms"] = float(np.quantile(waits_ms, 0.99)) if known else float("nan")
     return figures
 
 

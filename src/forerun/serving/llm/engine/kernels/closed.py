@@ -14,11 +14,12 @@ from forerun.core.kernels.records import Rows, record_type
 from forerun.serving.llm.engine.kernels.endings import ABANDONED, COMPLETE, REFUSED
 from forerun.serving.llm.engine.kernels.requests import Floats, Ints, Model, State, _end, run_requests
 
-LOOP: Final = record_type("waiting taken seen sent", "due_ms")
+LOOP: Final = record_type("waiting taken seen sent under_way came let", "due_ms")
 """Where the clients are, the only row of `Sending.loop`.
 
 waiting: entries of the heap. taken: sessions that clients have taken. seen: requests whose answers clients have seen. sent:
-requests so far, refused ones too. due_ms: everything before it is to be handled, 0 if it is.
+requests so far, refused ones too. under_way: of these, those without an answer. came, let: requests that had to wait at
+the gateway, and those of them that have passed it. due_ms: everything before it is to be handled, 0 if it is.
 """
 
 
@@ -30,8 +31,9 @@ class Sending(NamedTuple):
     request_ms: from sending until it joins the queue. heap_ms, heap_who: [N + C], requests that are ready, and clients (-1)
     who take a session, the earliest first, of equal ones the lowest number. unsent, open: int64[S], requests of a session
     that were not sent, and those ready or under way. ended: int64[S], how it ended, 0 if it has not. sent_ms, late_ms:
-    float64[N], when each was sent, and how long it was ready before.
-    order: int64[N], requests in the order they were sent. query: int64[N], the request at each position of `State`.
+    float64[N], when each was sent, and how long it was ready before. passed_ms: float64[N], when it passed the gateway.
+    line: int64[N], requests that had to wait there, in this order. order: int64[N], requests in the order they were sent.
+    query: int64[N], the request at each position of `State`.
     """
 
     planned_ms: Floats
@@ -42,6 +44,8 @@ class Sending(NamedTuple):
     think_ms: Floats
     patience_ms: Floats
     most: int
+    gate: int
+    queue: int
     clients: int
     waits: Ints
     first: Ints
@@ -56,6 +60,8 @@ class Sending(NamedTuple):
     ended: Ints
     sent_ms: Floats
     late_ms: Floats
+    passed_ms: Floats
+    line: Ints
     order: Ints
     query: Ints
     loop: Rows
@@ -82,9 +88,13 @@ def run_closed(model: Model, state: State, sending: Sending, until_ms: float) ->
         while loop.seen < whole.done:
             who = state.done[loop.seen].request
             loop.seen += 1
+            loop.under_way -= 1
             _see(sending, sending.query[who], now_ms)
+        while loop.let < loop.came and whole.fed - whole.done < sending.gate:
+            _pass(state, sending, sending.line[loop.let], now_ms)
+            loop.let += 1
         while loop.waiting > 0 and sending.heap_ms[0] <= now_ms:
-            if sending.heap_who[0] >= 0 and whole.fed - whole.done >= sending.most:
+            if sending.heap_who[0] >= 0 and loop.under_way >= sending.most:
                 break
             ready_ms, who = sending.heap_ms[0], sending.heap_who[0]
             _drop_first(sending)
@@ -99,7 +109,7 @@ def run_closed(model: Model, state: State, sending: Sending, until_ms: float) ->
 def _next_ms(state: State, sending: Sending) -> float:
     """The next instant at which something may happen; inf if there is none."""
     loop, whole, next_ms = sending.loop[0], state.whole[0], np.inf
-    if loop.waiting > 0 and (sending.heap_who[0] < 0 or whole.fed - whole.done < sending.most):
+    if loop.waiting > 0 and (sending.heap_who[0] < 0 or loop.under_way < sending.most):
         next_ms = sending.heap_ms[0]
     if whole.entered < whole.fed:
         next_ms = min(next_ms, max(state.requests[whole.entered].enter_ms, whole.open_ms))
@@ -151,26 +161,40 @@ def _take(sending: Sending, ready_ms: float) -> None:
 def _send(state: State, sending: Sending, who: int, ready_ms: float, now_ms: float) -> None:
     """A request is sent, unless its session has ended; a refused one is answered at once."""
     loop, whole = sending.loop[0], state.whole[0]
-    s, row = sending.session[who], sending.row[who]
+    s = sending.session[who]
     if sending.ended[s] == 0:
         sending.sent_ms[who], sending.late_ms[who] = now_ms, now_ms - ready_ms
         sending.order[loop.sent] = who
         loop.sent += 1
         sending.unsent[s] -= 1
-        if row >= 0:
-            given, request = sending.requests[row], state.requests[whole.fed]
-            request.prompt, request.output, request.rank = given.prompt, given.output, given.rank
-            request.key, request.enter_ms = given.key, now_ms + sending.request_ms
-            if sending.prefixes.shape[0] > 0:
-                shares, own = sending.prefixes[row], state.prefixes[whole.fed]
-                own.chain, own.segments = shares.chain, shares.segments
-            sending.query[whole.fed] = who
-            whole.fed += 1
-        else:
+        passes = whole.fed - whole.done < sending.gate
+        if sending.row[who] < 0 or (not passes and loop.came - loop.let >= sending.queue):
             sending.ended[s] = REFUSED
             _close(sending, s, now_ms)
+        else:
+            loop.under_way += 1
+            if passes:
+                _pass(state, sending, who, now_ms)
+            else:
+                sending.line[loop.came] = who
+                loop.came += 1
     else:
         _close(sending, s, now_ms)
+
+
+@kernel(inline=True)
+def _pass(state: State, sending: Sending, who: int, now_ms: float) -> None:
+    """A request passes the gateway: it is the next to enter."""
+    whole, row = state.whole[0], sending.row[who]
+    sending.passed_ms[who] = now_ms
+    given, request = sending.requests[row], state.requests[whole.fed]
+    request.prompt, request.output, request.rank = given.prompt, given.output, given.rank
+    request.key, request.enter_ms = given.key, now_ms + sending.request_ms
+    if sending.prefixes.shape[0] > 0:
+        shares, own = sending.prefixes[row], state.prefixes[whole.fed]
+        own.chain, own.segments = shares.chain, shares.segments
+    sending.query[whole.fed] = who
+    whole.fed += 1
 
 
 @kernel(inline=True)
