@@ -262,6 +262,17 @@ def test_bad_recorded_sessions(sessions: Data, changes: Data, message: str, tmp_
         assert simulate(begun).summary["sessions"] == 2
 
 
+def test_a_trace_may_say_when_conversations_begin(tmp_path: Path) -> None:
+    """Its tokens are not those of turns."""
+    path = tmp_path / "r.csv"
+    path.write_text("arrival_s,prompt_tokens,output_tokens\n0,9,9\n5,9,9\n")
+    trace, of = {"file": {"path": str(path)}}, {"turns": 3, "turns_law": "constant"}
+    result = simulate(scenario(of, trace))
+    assert result.summary["queries"] == 6 and result.summary["sessions"] == 2
+    with pytest.raises(ForerunError, match="the trace has no tokens: say tokens"):
+        simulate(scenario(of, trace, tokens=None))
+
+
 def step(name: str, *after: str) -> Data:
     return {"name": name, "after": list(after), "prompt": 5, "output": 5}
 

@@ -67,6 +67,8 @@ def prepare(scenario: Scenario, files: ScenarioFiles | None = None, seed: int | 
         if len(sessions) > most_queries(scenario):
             raise ScenarioError.at("$.sessions", too_many(scenario, len(sessions)))
         arrivals = sessions.planned_ms
+        # The rows of a trace are begins of sessions then, not requests.
+        trace = trace if sessions.base is None else None
     if (scenario.warm_up or 0) >= len(arrivals):
         what = f"{scenario.warm_up} queries are left out of {len(arrivals)}; some must be counted"
         raise ScenarioError.at("$.warm_up", what)

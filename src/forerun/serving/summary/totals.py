@@ -33,10 +33,15 @@ LLM_HEADLINE = (
     "goodput_share",
 )
 
+#: those of sessions, where there are some
+SESSION_HEADLINE = ("session_p50_ms", "session_p99_ms", "sessions", "sessions_abandoned", "sessions_refused")
+
 
 def headline_names(summary: Mapping[str, Any]) -> tuple[str, ...]:
-    """The figures to show first; behind the attainment, the share that meets each objective where there are several."""
-    names = LLM_HEADLINE if "ttft_p50_ms" in summary else HEADLINE
+    """The figures to show first; behind the attainment, the share that meets each objective where there are several; at the
+    end those of sessions."""
+    sessions = tuple(name for name in SESSION_HEADLINE if name in summary)
+    names = (*(LLM_HEADLINE if "ttft_p50_ms" in summary else HEADLINE), *sessions)
     each = tuple(name for name in summary if name.endswith("_attainment"))
     after = names.index("attainment") + 1
     return (*names[:after], *each, *names[after:])
