@@ -499,6 +499,29 @@ def test_genai_perf_and_aiperf_summaries(tmp_path: Path) -> None:
             read_measurements(path)
 
 
+@pytest.mark.parametrize("most", [None, 4])
+def test_records_of_aiperf_show_a_limit_of_requests_under_way(most: int | None, tmp_path: Path) -> None:
+    """They do not state it: a client that sends as others end has as many under way at each sending."""
+    rng = np.random.default_rng(2)
+    took_ms, ends_ms, sent_ms = rng.uniform(200, 900, 60), [0.0] * (most or 0), []
+    for took in took_ms.tolist():
+        begin = rng.exponential(150.0) + (sent_ms[-1] if sent_ms else 0.0) if most is None else min(ends_ms)
+        sent_ms.append(begin)
+        ends_ms = [begin + took, *sorted(ends_ms)[1:]]
+    lines = []
+    for begin, took in zip(sent_ms, took_ms.tolist()):
+        values = {"time_to_first_token": (50.0, "ms"), "request_latency": (took, "ms")}
+        values |= {"input_sequence_length": (100, "tokens"), "output_sequence_length": (20, "tokens")}
+        metrics = {name: {"value": value, "unit": unit} for name, (value, unit) in values.items()}
+        start_ns = 10**18 + round(begin * 1e6)
+        lines.append(json.dumps({"metadata": {"request_start_ns": start_ns}, "metrics": metrics}))
+    path = tmp_path / "profile_export.jsonl"
+    path.write_text("\n".join(lines) + "\n")
+    (found,) = read_measurements(path)
+    assert isinstance(found, Experiment) and found.load.most_in_flight == most
+    assert bool(found.load.send_ms.any()) == (most is None)
+
+
 def test_lmbenchmark_as_it_is_written(tmp_path: Path) -> None:
     path = tmp_path / "lmb.csv"
     path.write_text(

@@ -180,6 +180,21 @@ def recorded(
     return Experiment(name, Load(planned_ms - planned_ms[0], prompt, output, cap), measured, tuple(said))
 
 
+def sent_in_turn(sent_ms: Floats, e2e_ms: Floats) -> bool:
+    """Whether a client sends as others end: as many requests, two or more, are under way whenever it sends one, but for the
+    first.
+
+    Parameters
+    ----------
+    sent_ms, e2e_ms : float64[n], when each was sent, and from then to its last token.
+    """
+    begin_ms, end_ms = np.sort(sent_ms), np.sort(sent_ms + e2e_ms) - ROUNDING_MS
+    under_way = np.arange(1, len(begin_ms) + 1) - np.searchsorted(end_ms, begin_ms, side="right")
+    most = int(under_way.max())
+    later = under_way[most:]
+    return most > 1 and len(later) > most and float(np.mean(later == most)) > USUAL
+
+
 def _most_in_flight(begin_ms: Floats, end_ms: Floats) -> int:
     """The largest number of requests that were under way at one instant. One that begins as another ends is not beside it,
     though tables round both."""

@@ -12,7 +12,7 @@ from forerun.core.trace.objects import json_number, parse_json, read_objects
 from forerun.core.trace.repair import Complaints, shown
 from forerun.core.trace.rows import Field
 from forerun.core.trace.source import Source
-from forerun.serving.llm.calibration.experiment import Experiment, recorded
+from forerun.serving.llm.calibration.experiment import Experiment, recorded, sent_in_turn
 
 #: ms in a unit of time; tokens are counted
 UNITS: Final = {"ns": 1e-6, "us": 1e-3, "ms": 1.0, "s": 1e3}
@@ -67,7 +67,9 @@ def read(source: Source) -> Experiment:
         raise TraceError.at(source.name, what)
     left_out = {"failed or were cut off": failed, "warmed up": warming}
     notes = [f"{count} requests {why} and are left out" for why, count in left_out.items() if count]
-    return recorded(source.name, sent_ms, sent_ms, ttft_ms, e2e_ms, (prompt, output), notes)
+    # Under a limit of requests under way all are wanted at once, and each is sent when another one ends.
+    planned_ms = np.zeros(len(sent_ms)) if sent_in_turn(sent_ms, e2e_ms) else sent_ms
+    return recorded(source.name, planned_ms, sent_ms, ttft_ms, e2e_ms, (prompt, output), notes)
 
 
 def _instant_ns(value: Any) -> int:
