@@ -291,9 +291,9 @@ def test_a_gateway_holds_back_and_refuses() -> None:
     ],
 )
 def test_bad_clients(changes: Data, message: str) -> None:
-    with pytest.raises(ForerunError, match=message) as found:
+    with pytest.raises(ForerunError, match=message) as caught:
         simulate(from_data(LOOP | changes))
-    assert len(found.value.problems) == 1
+    assert len(caught.value.problems) == 1
 
 
 def test_clients_wait_for_the_last_of_several_stages() -> None:

@@ -87,6 +87,6 @@ def test_scores_keep_conversations_where_their_prefix_is() -> None:
     ],
 )
 def test_bad_routings(balance: Any, message: str) -> None:
-    with pytest.raises(ForerunError, match=message) as found:
+    with pytest.raises(ForerunError, match=message) as caught:
         scenario(None, balance=balance)
-    assert len(found.value.problems) == 1
+    assert len(caught.value.problems) == 1

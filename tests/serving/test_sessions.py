@@ -254,9 +254,9 @@ def test_following_is_read_from_csv(tmp_path: Path) -> None:
 )
 def test_bad_recorded_sessions(sessions: Data, changes: Data, message: str, tmp_path: Path) -> None:
     trace = {"file": {"path": chats(tmp_path, **changes)}}
-    with pytest.raises(ForerunError, match=message) as found:
+    with pytest.raises(ForerunError, match=message) as caught:
         simulate(scenario(sessions, trace, tokens=None, prefix_cache={"id_tokens": 16}))
-    assert len(found.value.problems) == 1
+    assert len(caught.value.problems) == 1
     if "not in the trace" in message:
         begun = scenario(sessions | {"missing": "begin"}, trace, tokens=None, prefix_cache={"id_tokens": 16})
         assert simulate(begun).summary["sessions"] == 2
@@ -293,6 +293,6 @@ def step(name: str, *after: str) -> Data:
     ],
 )
 def test_bad_sessions(sessions: Data, message: str) -> None:
-    with pytest.raises(ForerunError, match=re.escape(message)) as found:
+    with pytest.raises(ForerunError, match=re.escape(message)) as caught:
         scenario(sessions, tokens=None if "steps" in sessions else {"prompt": 9, "output": 9})
-    assert len(found.value.problems) == 1
+    assert len(caught.value.problems) == 1

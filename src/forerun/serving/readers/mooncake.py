@@ -63,7 +63,7 @@ class _Prefixed(TraceReader, frozen=True, kw_only=True):
         ----------
         at : number of the request in the file.
         record : its line.
-        before : kept from line to line: by session its latest request.
+        before : by session its latest request, carried from line to line.
         """
         return str(at), "", math.nan
 

@@ -49,7 +49,7 @@ class OtelGenAi(TraceReader, tag="otel_genai", frozen=True, kw_only=True):
     `gen_ai.usage.input_tokens` and `output_tokens` of the operations chat, text_completion and generate_content.
 
     Spans of one `gen_ai.conversation.id`, else of one trace, are a session. One follows those that had ended when it began,
-    and that none of these followed; the time in between is its pause, in which tools worked or somebody thought. Forks and
+    and that none of these followed; the time in between is its pause, in which tools work or a user thinks. Forks and
     joins come out of that.
     """
 

@@ -419,9 +419,13 @@ class Scenario(Spec, frozen=True, kw_only=True):
         return failing(checks)
 
     def _session_checks(self) -> Iterator[tuple[bool, str, str]]:
-        """Sessions have language models, whose tokens are said once, and a trace that may have them."""
-        told = isinstance(self.sessions, RecordedSessions)
-        yield told and not isinstance(self.trace, Replayed), "sessions.follow", "needs a trace with a file"
+        """Sessions have language models, whose tokens are stated once, and a trace that may have them."""
+        recorded = isinstance(self.sessions, RecordedSessions)
+        yield (
+            recorded and not isinstance(self.trace, Replayed),
+            "sessions.follow",
+            "needs a trace with a file",
+        )
         models = {name: placed.llm for name, placed in self.configuration.items() if placed.llm is not None}
         yield (
             self.sessions is not None and not models,
@@ -434,8 +438,8 @@ class Scenario(Spec, frozen=True, kw_only=True):
             yield history and not own, f"{where}.prefix_cache.history", "needs sessions with turns or steps"
             whole = llm.prefix_cache is not None and not history
             yield own and whole, f"{where}.prefix_cache", "of sessions with turns or steps is {history: true}"
-            said = "the steps of sessions say the tokens; leave them out"
-            yield isinstance(self.sessions, Jobs) and llm.tokens is not None, f"{where}.tokens", said
+            twice = "the steps of sessions say the tokens; leave them out"
+            yield isinstance(self.sessions, Jobs) and llm.tokens is not None, f"{where}.tokens", twice
 
     @property
     def latency_limit_ms(self) -> float:

@@ -22,7 +22,7 @@ class RecordedSessions(Spec, frozen=True, kw_only=True):
     follow: `recorded`.
     missing: what becomes of a request that follows one which the trace does not have: `refuse` (default) the trace, or
         `begin` a session with it.
-    patience_s: a user who waits longer for an answer sends nothing more (left out: nobody gives up).
+    patience_s: a user who waits longer for an answer sends nothing more (left out: no user gives up).
     """
 
     follow: Literal["recorded"]
@@ -39,7 +39,7 @@ class Conversations(Spec, frozen=True, kw_only=True):
     pause_s: mean time from an answer to the next turn (default 0).
     pause_cv: standard deviation of this time over its mean: 0 (default) always the mean, 1 exponential, else a gamma law.
     system_tokens: that all conversations begin with (default 0).
-    patience_s: a user who waits longer for an answer sends nothing more (left out: nobody gives up).
+    patience_s: a user who waits longer for an answer sends nothing more (left out: no user gives up).
     """
 
     turns: Annotated[float, msgspec.Meta(ge=1, le=10_000)]
@@ -83,7 +83,7 @@ class Jobs(Spec, frozen=True, kw_only=True):
 
     steps: in any order.
     system_tokens: that all contexts begin with (default 0).
-    patience_s: who waits longer for an answer sends nothing more (left out: nobody gives up).
+    patience_s: who waits longer for an answer sends nothing more (left out: no user gives up).
     """
 
     steps: tuple[Step, ...]
@@ -93,18 +93,18 @@ class Jobs(Spec, frozen=True, kw_only=True):
     def problems(self) -> list[tuple[str, str]]:
         """Steps follow others that there are, without a cycle, and forks join."""
         names = [step.name for step in self.steps]
-        found = [] if names else [("steps", "lists no step")]
-        found += [
+        wrong = [] if names else [("steps", "lists no step")]
+        wrong += [
             (f"steps.{i}.name", f"{name!r} stands twice") for i, name in enumerate(names) if name in names[:i]
         ]
-        found += [
+        wrong += [
             (f"steps.{i}.after", f"no step named {one!r}; {known_names(one, names)}")
             for i, step in enumerate(self.steps)
             for one in step.after
             if one not in names
         ]
-        if found:
-            return found
+        if wrong:
+            return wrong
         ordered = {step.name for step in self.in_order()}
         if len(ordered) < len(names):
             circle = ", ".join(name for name in names if name not in ordered)

@@ -58,7 +58,7 @@ def summarize(outcome: Outcome) -> Result:
     inputs, counting = counted(inputs, outcome.run)
     outcome, run = replace(outcome, inputs=inputs, run=counting), recorded(counting, scenario.record)
     loads = offered_loads(inputs, outcome.run)
-    sent, said = client_figures(outcome)
+    sent, sending = client_figures(outcome)
     summary = totals(outcome, run, loads) | dict(outcome.figures) | sent
     if models:
         summary |= model_figures(scenario, inputs.pipeline, outcome.run)
@@ -72,7 +72,7 @@ def summarize(outcome: Outcome) -> Result:
     notes = [
         *inputs.notes,
         *outcome.notes,
-        *said,
+        *sending,
         *(model_notes(inputs.pipeline, outcome.run) if models else ()),
     ]
     notes += fitted.notes

@@ -849,10 +849,10 @@ class Replicas:
 
         def score(replica: Replica) -> float:
             count, used = self._shown[replica.number]
-            found = routing.cache * (1.0 - used)
-            found += routing.queue * ((most - count) / (most - fewest) if most > fewest else 1.0)
-            found += routing.prefix * (replica.hits(segments, request.prompt) / request.prompt)
-            return found
+            total = routing.cache * (1.0 - used)
+            total += routing.queue * ((most - count) / (most - fewest) if most > fewest else 1.0)
+            total += routing.prefix * (replica.hits(segments, request.prompt) / request.prompt)
+            return total
 
         turn = self._turn % self.active
         return max([*self.replicas[turn : self.active], *self.replicas[:turn]], key=score)

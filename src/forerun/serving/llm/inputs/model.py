@@ -392,5 +392,5 @@ class LanguageModel:
 
     @property
     def refused(self) -> Bools:
-        """bool[queries]: the request can never fit into the cache, or found the gateway full, and was refused on arrival."""
+        """bool[queries]: the request can never fit into the cache, or comes to a full gateway, and is refused on arrival."""
         return self.too_long | np.isnan(self.passed_ms) if len(self.passed_ms) else self.too_long

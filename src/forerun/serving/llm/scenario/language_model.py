@@ -39,7 +39,7 @@ class Weighted(Spec, frozen=True, kw_only=True):
     weights: tuple[NotNegative, ...]
 
     def problems(self) -> list[tuple[str, str]]:
-        """Somebody is chosen."""
+        """One of them is chosen."""
         return [] if self.weights and self.weights[0] > 0 else [("weights", "the first must be above 0")]
 
 
@@ -280,7 +280,7 @@ class DrawnPrefixes(Spec, frozen=True, kw_only=True):
 class HistoryPrefixes(Spec, frozen=True, kw_only=True):
     """Prompts of a session begin with what its context has so far (see the scenario's `sessions`).
 
-    history: true; false: nothing is kept.
+    history: true; false: nothing is shared.
     """
 
     history: bool

@@ -59,12 +59,12 @@ def read(document: JsonDocument, seed: int) -> Experiment:
     cap, rate_rps = (_asked(document, name) for name in ("concurrency", "request_rate"))
     if cap is None and rate_rps is None:
         raise document.error("neither concurrency nor request_rate is stated", "input_config")
-    said = (
+    sending = (
         "gaps are drawn as of Poisson arrivals"
         if rate_rps
         else "all are sent at once, as far as the limit allows"
     )
-    notes = [f"the file does not list requests: lengths are drawn like its distributions; {said}"]
+    notes = [f"the file does not list requests: lengths are drawn like its distributions; {sending}"]
     errors = maybe(document, "error_request_count", "avg") or 0
     notes += [f"{errors:g} requests failed and are left out"] if errors else []
     prompt, output = (_lengths(document, name, served, seed + at) for at, name in enumerate(TOKENS))
@@ -84,6 +84,6 @@ def _asked(document: JsonDocument, name: str) -> float | None:
 
 
 def _lengths(document: JsonDocument, name: str, n: int, seed: int) -> Ints:
-    found = [(share, maybe(document, name, quantile)) for quantile, share in QUANTILES.items()]
-    table = [(share, value) for share, value in found if value is not None]
+    quantiles = [(share, maybe(document, name, quantile)) for quantile, share in QUANTILES.items()]
+    table = [(share, value) for share, value in quantiles if value is not None]
     return lengths(table if len(table) > 1 else (), number(document, name, "avg", least=1), n, seed)
