@@ -12,7 +12,14 @@ import numpy as np
 from forerun.core.kernels.jit import kernel
 from forerun.core.kernels.records import Rows, record_type
 from forerun.serving.llm.engine.kernels.endings import ABANDONED, COMPLETE, REFUSED
-from forerun.serving.llm.engine.kernels.requests import Floats, Ints, Model, State, _end, run_requests
+from forerun.serving.llm.engine.kernels.requests import (
+    Floats,
+    Ints,
+    Model,
+    State,
+    end_iterations,
+    run_requests,
+)
 
 LOOP: Final = record_type("waiting taken seen sent under_way came let", "due_ms")
 """Where the clients are, the only row of `Sending.loop`.
@@ -82,9 +89,7 @@ def run_closed(model: Model, state: State, sending: Sending, until_ms: float) ->
         now_ms = _next_ms(state, sending)
         if not now_ms < until_ms:
             return True
-        for r in range(state.replicas.shape[0]):
-            if state.replicas[r].due_ms == now_ms:
-                _end(model, state, r)
+        end_iterations(model, state, now_ms)
         while loop.seen < whole.done:
             who = state.done[loop.seen].request
             loop.seen += 1

@@ -304,6 +304,14 @@ def run_requests(model: Model, state: State, until_ms: float) -> bool:
 
 
 @kernel(inline=True)
+def end_iterations(model: Model, state: State, now_ms: float) -> None:
+    """What ends at an instant before which everything has been handled; nothing enters or begins yet."""
+    for r in range(state.replicas.shape[0]):
+        if state.replicas[r].due_ms == now_ms:
+            _end(model, state, r)
+
+
+@kernel(inline=True)
 def _end(model: Model, state: State, r: int) -> None:
     """The replica's iteration ends: whoever has all of its tokens cached emits one; whoever has emitted all leaves."""
     own, whole, requests, rules = state.replicas[r], state.whole[0], state.requests, model.rules
