@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from itertools import count
 
 import numpy as np
 from numpy.typing import NDArray
@@ -93,16 +92,17 @@ class Sessions:
         block_tokens : tokens in a block.
         """
         assert self.base is not None
-        fresh, chains = count(self.system_tokens // block_tokens), list[list[int]]()
+        system = np.arange(self.system_tokens // block_tokens)
+        fresh, chains = len(system), list[Ints]()
         for base, own, tokens in zip(self.base.tolist(), prompt.tolist(), (prompt + output).tolist()):
-            if base < 0:
-                known = list(range(self.system_tokens // block_tokens))
-            else:
-                shared = min(own, int(prompt[base] + output[base]))
-                known = chains[base][: shared // block_tokens]
-            chains.append([*known, *(next(fresh) for _ in range(tokens // block_tokens - len(known)))])
+            known = system
+            if base >= 0:
+                known = chains[base][: min(own, int(prompt[base] + output[base])) // block_tokens]
+            more = tokens // block_tokens - len(known)
+            chains.append(np.concatenate([known, np.arange(fresh, fresh + more)]))
+            fresh += more
         start = np.concatenate([[0], np.cumsum([len(chain) for chain in chains])]).astype(np.int64)
-        return Prefixes(start, np.array([one for chain in chains for one in chain], dtype=np.int64))
+        return Prefixes(start, np.concatenate(chains).astype(np.int64))
 
 
 def sessions_of(spec: AnySessions, arrivals_ms: Floats, trace: Trace | None, seed: int) -> Sessions:

@@ -32,6 +32,7 @@ from forerun.serving.llm.scenario.language_model import (
     Measured,
     Weighted,
 )
+from forerun.serving.scenario.limits import MOST_BYTES, gib
 
 if TYPE_CHECKING:
     from forerun.serving.inputs.inputs import ScenarioFiles
@@ -284,6 +285,10 @@ def _prefixes(
         return None
     if isinstance(given, HistoryPrefixes):
         assert sessions is not None, "the scenario has refused it"
+        taken = 16 * int((prompt + output).sum() // spec.block_tokens)
+        if taken > MOST_BYTES:
+            what = f"contexts of {len(prompt):,} requests take {gib(taken)} of memory; at most {gib(MOST_BYTES)} are used"
+            raise ScenarioError.at(f"{where}.prefix_cache", what)
         return sessions.prefixes(prompt, output, spec.block_tokens) if given.history else None
     if isinstance(given, DrawnPrefixes):
         return drawn_prefixes(given, prompt, spec.block_tokens, stream(seed, "prefixes", stage))
