@@ -69,8 +69,9 @@ def test_conversations_grow_and_wait() -> None:
         [requests["end_ms"][of[s][-1]] for s in turns["session"][longer]],
     )
     assert np.allclose(sessions["time_ms"][turns["session"][longer]], end - begin)
-    # All whole blocks of what a turn continues are there, but for those of answers.
-    assert result.summary["hit_share"] > 0.5
+    # All whole blocks of what a turn continues are there; no iteration processes the last token of an answer.
+    continued = sum((369 + 330 * (k - 1)) // 16 * 16 for rows in of for k in range(1, len(rows)))
+    assert continued <= result.summary["hit_tokens"] <= continued + 60 * 32
     without = simulate(scenario(TURNS, {"clients": 5, "queries": 60, "think_s": 1.0}, kv_blocks=9000))
     assert without.summary["ttft_p90_ms"] > result.summary["ttft_p90_ms"]
 

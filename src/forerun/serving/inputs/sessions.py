@@ -102,7 +102,7 @@ class Sessions:
             chains.append(np.concatenate([known, np.arange(fresh, fresh + more)]))
             fresh += more
         start = np.concatenate([[0], np.cumsum([len(chain) for chain in chains])]).astype(np.int64)
-        return Prefixes(start, np.concatenate(chains).astype(np.int64))
+        return Prefixes(start, np.concatenate(chains).astype(np.int64), answers=True)
 
 
 def sessions_of(spec: AnySessions, arrivals_ms: Floats, trace: Trace | None, seed: int) -> Sessions:

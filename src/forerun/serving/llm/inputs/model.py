@@ -111,11 +111,13 @@ class Prefixes:
     start : int64[queries + 1], where each prompt's segments begin in `chains`.
     chains : int64[segments of all prompts], numbers from 0; a number stands for a segment with all that precede it.
     segment_blocks : blocks of the cache in a segment (default 1).
+    answers : segments go on behind the prompts, over the answers, which later prompts continue (default: no).
     """
 
     start: Ints = field(repr=False)
     chains: Ints = field(default_factory=lambda: np.empty(0, dtype=np.int64), repr=False)
     segment_blocks: int = 1
+    answers: bool = False
 
     @classmethod
     def none(cls, queries: int) -> Prefixes:
@@ -361,10 +363,11 @@ class LanguageModel:
 
     @property
     def whole_segments(self) -> Ints:
-        """int64[queries]: segments at the beginning of each prompt that are whole, so that they can be shared."""
+        """int64[queries]: segments at the beginning of each prompt that are whole, so that they can be shared; with those of
+        answers that prompts continue."""
         prefixes = self.prefixes
-        tokens = prefixes.segment_blocks * self.block_tokens
-        return np.minimum(np.diff(prefixes.start), self.prompt // tokens)
+        tokens = self.prompt + self.output if prefixes.answers else self.prompt
+        return np.minimum(np.diff(prefixes.start), tokens // (prefixes.segment_blocks * self.block_tokens))
 
     @property
     def most_tokens(self) -> Ints:

@@ -197,7 +197,7 @@ def _pass(state: State, sending: Sending, who: int, now_ms: float) -> None:
     request.key, request.enter_ms = given.key, now_ms + sending.request_ms
     if sending.prefixes.shape[0] > 0:
         shares, own = sending.prefixes[row], state.prefixes[whole.fed]
-        own.chain, own.segments = shares.chain, shares.segments
+        own.chain, own.segments, own.own = shares.chain, shares.segments, shares.own
     sending.query[whole.fed] = who
     whole.fed += 1
 

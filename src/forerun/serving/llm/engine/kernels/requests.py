@@ -28,15 +28,16 @@ REQUEST: Final = record_type(
 
 prompt, output: tokens it has and wants. emitted: tokens so far. cached: tokens in the cache, or that will be there when the
 iterations that are composed have ended. pending: tokens that these are to emit, with those that a draft proposes. flying:
-tokens that it was given in them; stale: of these, from before it was preempted. proposed: tokens that a draft proposes next.
-midway: 1 if its last iteration leaves tokens unprocessed. blocks: of the cache, without those that it shares. next: the
-position behind it in its replica's queue, or among those whose blocks a transfer holds, -1 at the end. preempted: how
+tokens that it was given in them; stale: of these, from before it was preempted. proposed: tokens that a draft proposes
+next. midway: 1 if its last iteration leaves tokens unprocessed. blocks: of the cache, without those that it shares. next:
+the position behind it in its replica's queue, or among those whose blocks a transfer holds, -1 at the end. preempted: how
 often. rank: its class, lower ones go first. away: 1 if what is cached of it is in no block of its replica: it was swapped
-out, or comes from another pool. host: blocks of host memory that it has. key: what it is drawn from whether drafts guess its
-tokens, and which replica it goes to. enter_ms: when it enters. start_ms: begin of its first iteration. first_ms: its
-first token. last_ms: its latest token; at the end, its last. gap_ms: longest time between tokens that do not come together. since_ms: since when it waits:
-when it joined the queue, or was preempted. stalled_ms: time between preemption and readmission; stalled_first_ms: the part
-of it before the first token. sent_ms: when the transfer to the other pool ends, where there is one.
+out, or comes from another pool. host: blocks of host memory that it has. key: what it is drawn from whether drafts guess
+its tokens, and which replica it goes to. enter_ms: when it enters. start_ms: begin of its first iteration. first_ms: its
+first token. last_ms: its latest token; at the end, its last. gap_ms: longest time between tokens that do not come together.
+since_ms: since when it waits: when it joined the queue, or was preempted. stalled_ms: time between preemption and
+readmission; stalled_first_ms: the part of it before the first token. sent_ms: when the transfer to the other pool ends,
+where there is one.
 """
 
 PREFIX: Final = record_type("chain segments own shared known tail unknown hit")
