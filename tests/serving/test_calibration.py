@@ -23,7 +23,7 @@ from forerun.serving.llm.calibration.calibrate import (
     Compared,
     calibrate,
     comparison,
-    composed_ahead,
+    composed_otherwise,
     interval_errors,
     misses_of,
 )
@@ -41,8 +41,8 @@ from forerun.serving.llm.inputs.accelerators import ACCELERATORS
 from forerun.serving.llm.inputs.architecture import read_architecture
 from forerun.serving.llm.inputs.model import LanguageModel
 from forerun.serving.llm.scenario.language_model import Coefficients, FitRecord, ModelMemory
-from forerun.serving.policies.chunked_prefill import ChunkedPrefill
 from forerun.serving.policies.prefill_first import PrefillFirst
+from forerun.serving.policies.vllm import Vllm032
 
 from ..conftest import cases
 from .test_llm_memory import LLAMA, LLAMA_70B
@@ -276,7 +276,7 @@ def test_files_become_costs_that_a_scenario_runs_with(tmp_path: Path) -> None:
     assert any("beyond what its costs were fitted to" in note for note in crowded.notes)
     data["configuration"]["Llama"]["replicas"] = 1
     data["configuration"]["Llama"]["llm"]["max_seqs"] = 4
-    data["trace"]["process"]["rate_rps"] = 11.0
+    data["trace"]["process"]["rate_rps"] = 10.5
     knee = simulate(scenario(data))
     assert any("saturating" in note for note in knee.notes)
     assert knee.tables["fit_intervals"]["saturating"].any()
@@ -490,10 +490,10 @@ def test_slow_processors_are_within_the_reach_of_a_search() -> None:
     assert found.values[2] == pytest.approx(1.6, rel=0.15)
 
 
-def test_a_fit_says_whether_iterations_were_composed_ahead() -> None:
-    """Measurements of a server that composes ahead are explained better so, and only then; nothing is tried where its file
-    says how it composes."""
-    files, made = ScenarioFiles(), SERVER.with_(scheduler=ChunkedPrefill(ahead=True))
+def test_a_fit_says_whether_iterations_were_composed_otherwise() -> None:
+    """Measurements of a server that does not compose ahead are explained better so, and only then; nothing is tried where
+    its file says how it composes."""
+    files, made = ScenarioFiles(), SERVER.with_(scheduler=Vllm032(async_scheduling=False))
     loads = [load(1, 1.0, 100, 60), load(2, 4.0, 1500, 60), load(3, 9.0, 300, 80)]
     start = from_measurements([trial(of).experiment for of in loads])
     for server, better in ((made, True), (SERVER, False)):
@@ -502,8 +502,8 @@ def test_a_fit_says_whether_iterations_were_composed_ahead() -> None:
             measured = replay(server.language_model(of, files, 0), 1, of, cost_of(TRUE)).figures
             trials.append(Trial(Experiment("made", of, measured), model(of), 1))
         found = fit(trials, start, near=TRUE)
-        assert bool(composed_ahead(SERVER, trials, found, files, 0)) is better
-        assert composed_ahead(made, trials, found, files, 0) == []
+        assert bool(composed_otherwise(SERVER, trials, found, files, 0)) is better
+        assert composed_otherwise(made, trials, found, files, 0) == []
 
 
 def test_too_little_is_an_input_error(tmp_path: Path) -> None:

@@ -696,7 +696,12 @@ def test_more_than_can_be_carried_has_no_times_to_the_first_token() -> None:
 @pytest.mark.parametrize(
     ("change", "has", "lacks"),
     [
-        ({}, ["vllm serve MODEL --max-num-seqs 8", "--no-enable-prefix-caching", "not compared"], []),
+        (
+            {},
+            ["vllm serve MODEL --max-num-seqs 8", "--no-enable-prefix-caching", "vllm-openai:v0.32.0"],
+            ["not compared"],
+        ),
+        ({"scheduler": "vllm-0.24"}, ["compared with vLLM 0.24.0", "vllm-openai:v0.24.0"], []),
         ({"scheduler": "orca"}, ["vLLM has no such scheduler"], ["vllm serve", "kind: Deployment"]),
         (
             {"prefix_cache": {"system_prompts": 3, "system_tokens": 64}, "balance": "longest-prefix"},
@@ -704,7 +709,11 @@ def test_more_than_can_be_carried_has_no_times_to_the_first_token() -> None:
             [],
         ),
         ({"decode": {"replicas": 1}}, ["need a connector"], ["vllm serve"]),
-        ({"scheduler": {"name": "chunked-prefill", "ahead": True}}, ["--async-scheduling", "app: chat"], []),
+        (
+            {"scheduler": {"name": "chunked-prefill", "ahead": True}},
+            ["--async-scheduling", "app: chat", "not compared"],
+            [],
+        ),
     ],
 )
 def test_a_plan_says_what_to_run(change: dict[str, Any], has: list[str], lacks: list[str]) -> None:

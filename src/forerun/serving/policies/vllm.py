@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TypeAlias
+
 from forerun.serving.llm.policy.vllm import Vllm
 
 
@@ -9,6 +11,10 @@ class Vllm032(Vllm, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="
     """vLLM 0.32 [Kwon et al., SOSP'23]."""
 
     release = "0.32.0"
+
+
+#: of scenarios and servers that name none
+Newest: TypeAlias = Vllm032
 
 
 class Vllm031(Vllm, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="vllm-0.31"):

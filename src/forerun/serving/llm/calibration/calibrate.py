@@ -25,6 +25,7 @@ from forerun.serving.llm.calibration.replay import COEFFICIENTS, LEAST, cost_of,
 from forerun.serving.llm.calibration.server import Server
 from forerun.serving.llm.calibration.steps import SAID, StepFit, fit_steps
 from forerun.serving.llm.inputs.accelerators import ACCELERATORS
+from forerun.serving.llm.policy.vllm import Vllm
 from forerun.serving.llm.scenario.language_model import Coefficients, FitRecord, Row, together
 from forerun.serving.policies.chunked_prefill import ChunkedPrefill
 
@@ -159,14 +160,14 @@ def calibrate(
     errors, basis = interval_errors(left_out, held, compared)
     record = stating(record, errors, compared)
     record = msgspec.structs.replace(record, spread=spread_of(useful, found, record.step_error))
-    say("trying iterations that are composed ahead")
+    say("trying iterations that are composed the other way")
     notes += [
         basis,
         *_unsaid(found),
         *_at_limits(found),
         *_at_bounds(found, server, reads),
         *_saturated(useful),
-        *composed_ahead(server, useful, found, reads, seed),
+        *composed_otherwise(server, useful, found, reads, seed),
     ]
     if record.misses:
         notes.append(f"these costs {record.missing}; scenarios that use them need --accept-fit")
@@ -179,11 +180,11 @@ def trial_of(server: Server, experiment: Experiment, files: ScenarioFiles, seed:
     return Trial(experiment, server.language_model(experiment.load, files, seed), server.replicas)
 
 
-def composed_ahead(
+def composed_otherwise(
     server: Server, trials: Sequence[Trial], found: Fit, files: ScenarioFiles, seed: int
 ) -> list[str]:
-    """A note where iterations composed ahead explain the measurements clearly better; none where the server's file says
-    how they are composed.
+    """A note where iterations composed ahead, or not, explain the measurements clearly better; none where the server's file
+    says how they are composed.
 
     Parameters
     ----------
@@ -191,18 +192,27 @@ def composed_ahead(
     trials : the experiments.
     found : fitted to them.
     """
-    scheduler = server.scheduler
-    if not isinstance(scheduler, ChunkedPrefill) or scheduler.ahead is not None:
+    scheduler, ahead = server.scheduler, not server.scheduler.rules().ahead
+    field = (
+        "async_scheduling"
+        if isinstance(scheduler, Vllm)
+        else "ahead"
+        if isinstance(scheduler, ChunkedPrefill)
+        else None
+    )
+    if field is None or getattr(scheduler, field) is not None:
         return []
-    other = msgspec.structs.replace(server, scheduler=msgspec.structs.replace(scheduler, ahead=True))
+    other = msgspec.structs.replace(server, scheduler=msgspec.structs.replace(scheduler, **{field: ahead}))
     again = [trial_of(other, trial.experiment, files, seed) for trial in trials]
     loss = fit(again, found.start, near=found.values).loss
     if loss > min(found.loss - LESS_LOSS, CLEARLY * found.loss):
         return []
+    how = "composed ahead" if ahead else "not composed ahead"
+    name = type(scheduler).__struct_config__.tag
     return [
-        f"iterations composed ahead explain the measurements better (misfit {loss:.3g} instead of {found.loss:.3g}): if the "
-        "server schedules asynchronously, as vLLM does by default since 0.14, say so in its file and in scenarios: "
-        "scheduler: {name: chunked-prefill, ahead: true}"
+        f"iterations {how} explain the measurements better (misfit {loss:.3g} instead of {found.loss:.3g}): vLLM schedules "
+        "asynchronously by default since 0.14; if that is so, say it in the server's file and in scenarios: "
+        f"scheduler: {{name: {name}, {field}: {str(ahead).lower()}}}"
     ]
 
 

@@ -31,7 +31,7 @@ from forerun.serving.llm.scenario.language_model import (
     SpeculationSpec,
     Tokens,
 )
-from forerun.serving.policies.chunked_prefill import ChunkedPrefill
+from forerun.serving.policies.vllm import Newest
 
 
 class Server(Spec, frozen=True, kw_only=True):
@@ -43,7 +43,7 @@ class Server(Spec, frozen=True, kw_only=True):
     memory: what the blocks follow from; then the search for costs begins at what this hardware can do.
     block_tokens: tokens in a block (default 16).
     prefix_cache: what prompts begin with, where the server kept it (left out: nothing was kept).
-    scheduler: which requests an iteration works on, as in a scenario (default chunked-prefill).
+    scheduler: which requests an iteration works on, as in a scenario (default: vLLM's, of the newest version compared).
     replicas: how many there were, requests in turn (default 1).
     speculation: how decodes were drafted, as in a scenario (left out: they were not).
     software: program and version, such as vllm-0.12.0: which tables of kernels count (left out: it is not known).
@@ -55,9 +55,7 @@ class Server(Spec, frozen=True, kw_only=True):
     memory: ModelMemory | None = None
     block_tokens: BlockTokens = 16
     prefix_cache: DrawnPrefixes | None = None
-    scheduler: Annotated[Scheduler, chosen_from(scheduler_policies)] = msgspec.field(
-        default_factory=ChunkedPrefill
-    )
+    scheduler: Annotated[Scheduler, chosen_from(scheduler_policies)] = msgspec.field(default_factory=Newest)
     replicas: Annotated[int, msgspec.Meta(ge=1, le=10_000)] = 1
     speculation: SpeculationSpec | None = None
     software: Annotated[str, msgspec.Meta(pattern="^[A-Za-z]+-[0-9]")] | None = None

@@ -10,7 +10,7 @@ from forerun.core.scenario.numbers import Count, NotNegative, Positive, Whole
 from forerun.core.scenario.spec import Input, Spec, chosen_from
 from forerun.core.trace.reader import format_problems
 from forerun.serving.llm.policy.scheduling import Scheduler, scheduler_policies
-from forerun.serving.policies.chunked_prefill import ChunkedPrefill
+from forerun.serving.policies.vllm import Newest
 
 Seats = Annotated[int, msgspec.Meta(ge=1, le=100_000)]
 Tokens = Annotated[int, msgspec.Meta(ge=1, le=10_000_000)]
@@ -473,7 +473,7 @@ class LanguageModelSpec(Spec, frozen=True, kw_only=True):
     e2e_slo_ms: objective for the time from entering the stage to the last token (0: none).
     slo_shares: shares of the requests that meet one of these objectives, judged alone (default: all limits count together).
     iterations: make a table of every iteration (default no).
-    scheduler: which requests an iteration works on (default chunked-prefill).
+    scheduler: which requests an iteration works on (default: vLLM's, of the newest version compared).
     kv_token_bytes: keys and values of a token, which moving blocks is timed by (default 0: as `memory` says, if given).
     swap: where the blocks of preempted requests go (left out: nowhere, their tokens are processed anew).
     decode: replicas that decode, so that the stage's replicas prefill alone (left out: these do both).
@@ -498,9 +498,7 @@ class LanguageModelSpec(Spec, frozen=True, kw_only=True):
     slo_shares: ObjectiveShares = ObjectiveShares()
     iterations: bool = False
     prefix_cache: RecordedPrefixes | DrawnPrefixes | HistoryPrefixes | None = None
-    scheduler: Annotated[Scheduler, chosen_from(scheduler_policies)] = msgspec.field(
-        default_factory=ChunkedPrefill
-    )
+    scheduler: Annotated[Scheduler, chosen_from(scheduler_policies)] = msgspec.field(default_factory=Newest)
     kv_token_bytes: NotNegative = 0.0
     swap: Swap | None = None
     decode: DecodePoolSpec | None = None
