@@ -15,25 +15,11 @@ from heapq import heappop, heappush
 from itertools import takewhile
 from typing import Literal, NamedTuple
 
-from forerun.serving.llm.inputs.model import LanguageModel, hashed
+from forerun.serving.llm.inputs.model import DecodePool, LanguageModel, hashed
 from forerun.serving.llm.scenario.language_model import Scored, Weighted
 
 #: what a pass over the requests of a replica gives tokens to
 Kind = Literal["prefill", "decode"]
-
-
-@dataclass(frozen=True)
-class Link:
-    """How a replica sends prefilled requests to the other pool, one after another.
-
-    Parameters
-    ----------
-    ms_per_token : time that a transfer occupies the link, for each token of the prompt.
-    latency_ms : from then on until it is there.
-    """
-
-    ms_per_token: float
-    latency_ms: float
 
 
 @dataclass(eq=False)
@@ -143,8 +129,8 @@ class Given:
 
 
 @dataclass
-class Batch:
-    """An iteration that is being composed, or is.
+class Iteration:
+    """An iteration that is being composed, is composed, or has begun.
 
     Parameters
     ----------
@@ -153,7 +139,11 @@ class Batch:
     moved : blocks that are swapped.
     preempted : how often somebody lost its blocks for it; nobody is admitted then.
     served : somebody who ran is part of it. midway: and is in the middle of its prompt.
-    running, free : requests admitted and blocks that nobody has, once it is composed.
+    running, free_blocks : requests admitted, with those that got no token of the budget, and blocks that nobody has, once it
+        is composed.
+    number : within its stage, in the order they begin, once it has begun.
+    replica : number of the replica that works on it, from then on.
+    start_ms, end_ms : instants; the end is known from the start.
     """
 
     budget: int
@@ -163,7 +153,11 @@ class Batch:
     served: bool = False
     midway: bool = False
     running: int = 0
-    free: int = 0
+    free_blocks: int = 0
+    number: int = -1
+    replica: int = -1
+    start_ms: float = float("nan")
+    end_ms: float = float("nan")
 
     @property
     def prefill(self) -> int:
@@ -171,45 +165,19 @@ class Batch:
         return sum(one.tokens - one.drafts for one in self.given if one.kind == "prefill")
 
     @property
-    def decodes(self) -> list[Given]:
+    def decodes(self) -> int:
         """Requests that process their latest token."""
-        return [one for one in self.given if one.kind == "decode"]
+        return sum(one.kind == "decode" for one in self.given)
+
+    @property
+    def kv(self) -> int:
+        """Tokens that these have in the cache."""
+        return sum(one.cached for one in self.given if one.kind == "decode")
 
     @property
     def attention(self) -> float:
         """Pairs of tokens that attend to each other, but for those of the latest tokens."""
         return sum(_pairs(one) for one in self.given)
-
-
-@dataclass
-class Iteration:
-    """An iteration under way: who was given how many tokens, and what it consists of.
-
-    Parameters
-    ----------
-    number : of the iteration within its stage, in the order they begin.
-    replica : number of the replica that works on it.
-    start_ms, end_ms : instants; the end is known from the start.
-    given : what requests are given.
-    prefill : tokens of prompts, and of preempted requests that are processed anew.
-    decodes : requests that process their latest token alone.
-    kv : tokens that these requests have in the cache.
-    running : requests admitted, with those that got no token of the budget.
-    free_blocks : blocks of the cache that nobody has.
-    preempted : how often a request lost its blocks for it.
-    """
-
-    number: int
-    replica: int
-    start_ms: float
-    end_ms: float
-    given: list[Given]
-    prefill: int
-    decodes: int
-    kv: int
-    running: int
-    free_blocks: int
-    preempted: int
 
 
 class Cache:
@@ -296,21 +264,19 @@ class Replica:
     Parameters
     ----------
     number : of the replica within its pool.
-    llm : limits and costs.
-    link : by which it sends requests to the other pool after their first token (None: they stay).
+    llm : limits and costs; where others decode, it sends requests to them after their first token.
     """
 
-    def __init__(self, number: int, llm: LanguageModel, link: Link | None = None) -> None:
+    def __init__(self, number: int, llm: LanguageModel) -> None:
         self.number = number
         self.llm = llm
-        self.link = link
         self.queue: list[Request] = []
         self.running: list[Request] = []
         self.cache = Cache(llm.kv_blocks, llm.rules.blank_first)
         self.host = llm.host.blocks if llm.host else 0
         self.held: deque[Request] = deque()
         self.busy: Iteration | None = None
-        self._next: Batch | None = None
+        self._next: Iteration | None = None
         self._link_free_ms = 0.0
         self.drafted = self.accepted = 0
 
@@ -360,7 +326,7 @@ class Replica:
         self._next = self._composed(now_ms, begun.end_ms) if self.llm.rules.ahead else None
         return begun
 
-    def _composed(self, now_ms: float, begin_ms: float) -> Batch:
+    def _composed(self, now_ms: float, begin_ms: float) -> Iteration:
         """The iteration that begins at `begin_ms`.
 
         Running requests come first, then waiting ones while there are seats, tokens and blocks. A running request that needs
@@ -370,7 +336,7 @@ class Replica:
         self._end_transfers(now_ms)
         moved = preempted = 0
         while True:
-            batch = Batch(self.llm.token_budget, moved=moved)
+            batch = Iteration(self.llm.token_budget, moved=moved)
             for kinds in self._passes():
                 self._serve(batch, kinds, begin_ms)
                 if not batch.preempted:
@@ -383,7 +349,7 @@ class Replica:
                 batch.preempted = preempted
                 return self._closed(batch)
 
-    def _closed(self, batch: Batch) -> Batch:
+    def _closed(self, batch: Iteration) -> Iteration:
         """The iteration is composed: what it is to process counts as processed."""
         order = {request.query: place for place, request in enumerate(self.running)}
         batch.given.sort(key=lambda one: order[one.request.query])
@@ -397,7 +363,7 @@ class Replica:
             if one.emits and ahead:
                 request.pending += 1 + one.drafts
                 request.proposed = drafts
-        batch.running, batch.free = len(self.running), self.cache.free
+        batch.running, batch.free_blocks = len(self.running), self.cache.free
         return batch
 
     @property
@@ -414,7 +380,7 @@ class Replica:
             case "decodes first":
                 return [("decode",), ("prefill",)]
 
-    def _serve(self, batch: Batch, kinds: tuple[Kind, ...], begin_ms: float) -> None:
+    def _serve(self, batch: Iteration, kinds: tuple[Kind, ...], begin_ms: float) -> None:
         """Running requests get tokens of these kinds."""
         place = 0
         while place < len(self.running):
@@ -437,9 +403,9 @@ class Replica:
             self._give(batch, given)
             place += 1
 
-    def _due(self, request: Request, batch: Batch) -> Given:
+    def _due(self, request: Request, batch: Iteration) -> Given:
         """What a running request is given next."""
-        last = request.output if self.link is None else 1
+        last = request.output if self.llm.decode is None else 1
         todo, decodes = request.todo, request.emitted + request.pending > 0
         if request.pending and request.cached + 2 - request.pending >= request.prompt + last:
             # What is under way makes its last token.
@@ -468,7 +434,7 @@ class Replica:
             return self.running[-1]
         return max(self.running, key=lambda one: (one.rank, one.place))
 
-    def _take_back(self, batch: Batch, request: Request) -> None:
+    def _take_back(self, batch: Iteration, request: Request) -> None:
         """What a request was given in this iteration."""
         for one in batch.given:
             if one.request is request:
@@ -476,7 +442,7 @@ class Replica:
                 self._spend(batch, one, -1)
                 return
 
-    def _admit(self, batch: Batch, kinds: tuple[Kind, ...], begin_ms: float) -> None:
+    def _admit(self, batch: Iteration, kinds: tuple[Kind, ...], begin_ms: float) -> None:
         """Waiting requests get tokens of these kinds, from the front, up to the first that cannot."""
         while self.queue and len(self.running) < self.llm.max_seqs:
             request = self.queue[0]
@@ -505,7 +471,7 @@ class Replica:
             else:
                 request.start_ms = begin_ms
 
-    def _wanted(self, batch: Batch, request: Request) -> Hit:
+    def _wanted(self, batch: Iteration, request: Request) -> Hit:
         """What a request that waits would be given."""
         blocks = [] if request.away else self._hits(request, request.prompt + request.emitted)
         known = request.cached if request.away else len(blocks) * self.llm.block_tokens
@@ -520,13 +486,13 @@ class Replica:
         tokens = self._first_tokens(batch, self._chunk(todo + padded))
         return Hit(blocks, known, Given(request, "prefill", tokens, min(padded, max(tokens - 1, 0))))
 
-    def _pads(self, batch: Batch, todo: int, known: int) -> bool:
+    def _pads(self, batch: Iteration, todo: int, known: int) -> bool:
         """One that has a single token to process is given as many as those that a draft serves."""
         if not self.llm.rules.pads_drafts or todo != 1 or batch.midway:
             return False
         return known > 0 or batch.served
 
-    def _first_tokens(self, batch: Batch, todo: int) -> int:
+    def _first_tokens(self, batch: Iteration, todo: int) -> int:
         """What a waiting request is given of its prompt if it is admitted; 0: it is not."""
         match self.llm.rules.prompts:
             case "in chunks":
@@ -542,7 +508,7 @@ class Replica:
 
     def _stored(self, request: Request, hit: Hit) -> int:
         """How many tokens it gets blocks for when it is admitted."""
-        if self.llm.rules.reserved != "nothing" and self.link is None:
+        if self.llm.reserved_tokens:
             return request.prompt + max(self.llm.reserved_tokens, request.output)
         whole = request.prompt + request.emitted if self.llm.rules.prompts == "whole" else 0
         return max(hit.known + hit.given.tokens, whole)
@@ -554,36 +520,25 @@ class Replica:
         else:
             self.running.append(request)
 
-    def _give(self, batch: Batch, given: Given) -> None:
+    def _give(self, batch: Iteration, given: Given) -> None:
         batch.given.append(given)
         self._spend(batch, given, 1)
 
-    def _spend(self, batch: Batch, given: Given, sign: int) -> None:
+    def _spend(self, batch: Iteration, given: Given, sign: int) -> None:
         if given.kind == "prefill" or self.llm.rules.prompts != "whole":
             batch.budget -= sign * given.tokens
 
-    def _started(self, batch: Batch, number: int, now_ms: float) -> Iteration:
-        decodes, drafts = batch.decodes, [one.drafts for one in batch.given]
-        kv = sum(one.cached for one in decodes)
-        taken_ms = self.llm.cost.iteration_ms(batch.prefill + sum(drafts), len(decodes), kv, batch.attention)
+    def _started(self, batch: Iteration, number: int, now_ms: float) -> Iteration:
+        drafts, prefill = [one.drafts for one in batch.given], batch.prefill
+        taken_ms = self.llm.cost.iteration_ms(prefill + sum(drafts), batch.decodes, batch.kv, batch.attention)
         if self.llm.host:
             taken_ms += batch.moved * self.llm.host.move_ms
         if self.llm.speculation:
             taken_ms += self.llm.speculation.extra_ms(max(drafts, default=0), sum(drafts))
-        self.busy = Iteration(
-            number,
-            self.number,
-            now_ms,
-            now_ms + taken_ms,
-            batch.given,
-            batch.prefill,
-            len(decodes),
-            kv,
-            batch.running,
-            batch.free,
-            batch.preempted,
-        )
-        return self.busy
+        batch.number, batch.replica = number, self.number
+        batch.start_ms, batch.end_ms = now_ms, now_ms + taken_ms
+        self.busy = batch
+        return batch
 
     def end(self, now_ms: float) -> list[Request]:
         """The iteration ends; returns the requests that leave, by class and in order of admission."""
@@ -622,13 +577,14 @@ class Replica:
                 request.gaps_ms.append(now_ms - request.last_ms)
                 request.gap_ms = max(request.gap_ms, now_ms - request.last_ms)
             request.last_ms = now_ms
-            if request.emitted == request.output or self.link is not None:
+            ends, decode = request.emitted == request.output, self.llm.decode
+            if ends or decode is not None:
                 left.append(request)
                 (self.running if request in self.running else self.queue).remove(request)
-                if request.emitted == request.output or self.link is None:
+                if ends or decode is None:
                     self._release(request)
                 else:
-                    self._send(request, self.link, now_ms)
+                    self._send(request, decode, now_ms)
         self.busy = None
         return left
 
@@ -637,10 +593,10 @@ class Replica:
         own = self.llm.speculation
         return own is not None and own.guesses(int(self.llm.keys[query]), place)
 
-    def _send(self, request: Request, link: Link, now_ms: float) -> None:
+    def _send(self, request: Request, decode: DecodePool, now_ms: float) -> None:
         """The transfer begins when the link is free; until its end the request keeps its blocks."""
-        self._link_free_ms = max(self._link_free_ms, now_ms) + link.ms_per_token * request.prompt
-        request.sent_ms = self._link_free_ms + link.latency_ms
+        self._link_free_ms = max(self._link_free_ms, now_ms) + decode.send_ms_per_token * request.prompt
+        request.sent_ms = self._link_free_ms + decode.latency_ms
         self.held.append(request)
 
     def _end_transfers(self, now_ms: float) -> None:
@@ -727,7 +683,6 @@ class Replicas:
     ----------
     llm : limits, costs, and the tokens of the requests.
     replicas : how many there are.
-    link : by which each sends requests on after their first token (default None: they stay).
     most : how many there may be, with `resize` (default: no more).
 
     Attributes
@@ -738,11 +693,11 @@ class Replicas:
     iterations : all that have begun, in that order.
     """
 
-    def __init__(self, llm: LanguageModel, replicas: int, link: Link | None = None, most: int = 0) -> None:
+    def __init__(self, llm: LanguageModel, replicas: int, most: int = 0) -> None:
         self.llm = llm
         self.active = replicas
         self.refused, self._segments, self._prefixes = llm.refused, llm.whole_segments, llm.prefixes
-        self.replicas = [Replica(number, llm, link) for number in range(max(most, replicas))]
+        self.replicas = [Replica(number, llm) for number in range(max(most, replicas))]
         self._shut_out: list[Request] = []
         self.requests: dict[int, Request] = {}
         self.iterations: list[Iteration] = []
@@ -764,13 +719,9 @@ class Replicas:
 
     def end(self, now_ms: float) -> list[list[int]]:
         """Iterations that end now, in the order they began: the queries that leave with each."""
-        return [[request.query for request in left] for left in self.ended(now_ms)]
-
-    def ended(self, now_ms: float) -> list[list[Request]]:
-        """The same as requests."""
         due = [r for r in self.replicas if r.busy is not None and r.busy.end_ms == now_ms]
         due.sort(key=lambda replica: replica.busy.number if replica.busy else 0)
-        return [replica.end(now_ms) for replica in due]
+        return [[request.query for request in replica.end(now_ms)] for replica in due]
 
     def enter(self, query: int, now_ms: float) -> bool:
         """A query comes now; False if it is refused, because it could never fit."""
@@ -893,7 +844,7 @@ class ApartReplicas:
 
     def __init__(self, llm: LanguageModel, replicas: int) -> None:
         assert llm.decode is not None
-        self.first = Replicas(llm, replicas, Link(llm.decode.send_ms_per_token, llm.decode.latency_ms))
+        self.first = Replicas(llm, replicas)
         self.second = Replicas(llm.decode.llm, llm.decode.replicas)
         self._under_way: list[tuple[float, float, int, int, Request]] = []
         self._number = 0
