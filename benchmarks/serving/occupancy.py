@@ -21,9 +21,9 @@ from forerun.serving.inputs.pipeline import Floats
 from forerun.serving.llm.calibration.experiment import Experiment
 from forerun.serving.llm.calibration.fitting import PRECISION
 from forerun.serving.llm.calibration.physics import SPREAD, Physics
-from forerun.serving.llm.calibration.replay import COEFFICIENTS, cost_of, possible
+from forerun.serving.llm.calibration.replay import COEFFICIENTS, possible
 from forerun.serving.llm.calibration.server import Server
-from forerun.serving.llm.inputs.model import Speculation
+from forerun.serving.llm.inputs.model import Cost, Speculation
 
 #: standard deviation of the logarithm of what kernels and a server's overhead say of each coefficient: of iterations that
 #: decode about what models that the overhead was not fitted to are off by; of prompts as wide as from a data sheet, because
@@ -117,7 +117,7 @@ def iteration_ms(values: Floats, of: Occupied) -> float:
     values : in the order of `replay.COEFFICIENTS`, and of `replay.LEAST` if these follow.
     of : what it consists of.
     """
-    cost = cost_of(values)
+    cost = Cost.of(values)
     a, prefill, decode, kv, pair = cost.terms
     if of.even:
         counts = math.floor(of.prompts) + np.arange(2.0)

@@ -33,7 +33,8 @@ from models import cases, start_of
 from forerun.serving.llm.calibration.calibrate import comparison, interval_errors, spread_of, stating
 from forerun.serving.llm.calibration.fitting import Trial, fit
 from forerun.serving.llm.calibration.physics import Physics
-from forerun.serving.llm.calibration.replay import cost_of, replay
+from forerun.serving.llm.calibration.replay import replay
+from forerun.serving.llm.inputs.model import Cost
 from forerun.serving.llm.plan.confidence import WORLDS
 from forerun.serving.llm.plan.draws import drawn
 from forerun.serving.llm.scenario.language_model import FitRecord, Limit
@@ -78,7 +79,7 @@ def known(half: Sequence[Trial], start: Physics) -> tuple[Any, FitRecord]:
 
 def promised(values: Any, record: FitRecord, unseen: Trial) -> dict[str, float]:
     """The tightest limit of each figure that a plan keeps with the confidence, at this load."""
-    cost = replace(cost_of(values), fit=record, spread=record.spread)
+    cost = Cost.of(values, record, record.spread)
     model = replace(unseen.model, cost=cost, limits=tuple(LIMITS.values()))
     seen: dict[str, list[float]] = {name: [] for name in LIMITS if name in unseen.compared}
     for number in range(1, WORLDS + 1):

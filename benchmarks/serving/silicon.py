@@ -32,11 +32,12 @@ from models import seen_of_table
 from overheads import Seen, overhead_of
 from silicon_rows import BUDGET, CACHE_BITS, MEMORY_SHARE, SEATS, Row, kernels_of, rows, seen_of
 
+from forerun.serving.inputs.clients import Clients
 from forerun.serving.inputs.inputs import ScenarioFiles
 from forerun.serving.llm.calibration.bottom_up import Overhead, with_overhead
 from forerun.serving.llm.calibration.experiment import Load
-from forerun.serving.llm.calibration.replay import cost_of
 from forerun.serving.llm.engine.stage import LanguageStage
+from forerun.serving.llm.inputs.model import Cost
 
 BAR: Final = 0.10
 #: requests of each client before those that count, and those that count
@@ -54,8 +55,8 @@ def predicted_ms(row: Row, law: Overhead) -> float:
     planned_ms = np.concatenate([begin_ms, np.full(count - clients, begin_ms[-1])])
     load = Load(planned_ms, np.full(count, row.prompt), np.full(count, row.output), clients)
     model = row.server.language_model(load, FILES, 0)
-    stage = LanguageStage(replace(model, cost=cost_of(values)), 1, keep=False)
-    stage.run_held_back(load.send_ms, clients)
+    stage = LanguageStage(replace(model, cost=Cost.of(values)), 1, keep=False)
+    stage.run_closed(Clients.single(load.send_ms, most=clients))
     visits, _, requests = stage.record(count)
     each_ms = (visits.end_ms - requests.first_ms) / (row.output - 1)
     return float(each_ms[clients * WARM_UP : clients * (WARM_UP + COUNTED)].mean())

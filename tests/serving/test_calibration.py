@@ -32,14 +32,14 @@ from forerun.serving.llm.calibration.fitting import PRECISION, Trial, fit
 from forerun.serving.llm.calibration.knee import interval
 from forerun.serving.llm.calibration.physics import SPREAD, Physics, from_hardware, from_measurements
 from forerun.serving.llm.calibration.readers import read_measurements
-from forerun.serving.llm.calibration.replay import COEFFICIENTS, cost_of, replay
+from forerun.serving.llm.calibration.replay import COEFFICIENTS, replay
 from forerun.serving.llm.calibration.server import Server
 from forerun.serving.llm.calibration.steps import SAID, fit_steps
 from forerun.serving.llm.engine.replica import Replicas
 from forerun.serving.llm.engine.stage import LanguageStage
 from forerun.serving.llm.inputs.accelerators import ACCELERATORS
 from forerun.serving.llm.inputs.architecture import read_architecture
-from forerun.serving.llm.inputs.model import LanguageModel
+from forerun.serving.llm.inputs.model import Cost, LanguageModel
 from forerun.serving.llm.scenario.language_model import Coefficients, FitRecord, ModelMemory
 from forerun.serving.policies.prefill_first import PrefillFirst
 from forerun.serving.policies.vllm import Vllm032
@@ -66,13 +66,13 @@ def model(of: Load) -> LanguageModel:
 
 def trial(of: Load, values: Any = TRUE, name: str = "made") -> Trial:
     """An experiment whose measurements are replays with known coefficients."""
-    measured = replay(model(of), 1, of, cost_of(np.asarray(values))).figures
+    measured = replay(model(of), 1, of, Cost.of(np.asarray(values))).figures
     return Trial(Experiment(name, of, measured), model(of), 1)
 
 
 def plain(of: Load, values: Any) -> tuple[list[float], list[float]]:
     """First and last tokens of a client that holds requests back, event by event with the plain replicas."""
-    llm = replace(model(of), cost=cost_of(np.asarray(values)))
+    llm = replace(model(of), cost=Cost.of(np.asarray(values)))
     server, planned, most = Replicas(llm, 1), of.send_ms.tolist(), of.most_in_flight
     ends: list[float] = []
     alarms: list[float] = []
@@ -99,9 +99,9 @@ def test_replays_equal_the_plain_replicas(most: int | None) -> None:
     for seed in range(cases(3)):
         # More iterations than a record has space for at first.
         of = load(seed, 6.0 + 5 * (seed % 3), 400, 60, n=80, most=most)
-        shown = replay(model(of), 1, of, cost_of(TRUE)).figures
+        shown = replay(model(of), 1, of, Cost.of(TRUE)).figures
         first_ms, whole_ms = plain(of, TRUE)
-        noted = replay(model(of), 1, of, cost_of(TRUE), keep=True)
+        noted = replay(model(of), 1, of, Cost.of(TRUE), keep=True)
         assert noted.figures == shown and noted.iterations is not None
         assert (np.diff(noted.iterations.start_ms) > 0).all()
         assert shown["ttft_mean_ms"] == pytest.approx(np.mean(first_ms), rel=1e-9)
@@ -113,7 +113,7 @@ def test_replays_equal_the_plain_replicas(most: int | None) -> None:
 def test_a_limit_is_found_again_in_the_table(most: int, tmp_path: Path) -> None:
     """A client that sends as soon as another request ends: rounded instants must not make it look like one more."""
     of = replace(load(80, 8.0, 35, 14, n=80, most=most), send_ms=np.zeros(80))
-    stage = LanguageStage(replace(model(of), cost=cost_of(TRUE)), 2, keep=False)
+    stage = LanguageStage(replace(model(of), cost=Cost.of(TRUE)), 2, keep=False)
     stage.run_closed(Clients.single(of.send_ms, most=most))
     visits, _, requests = stage.record(len(of))
     first_ms, whole_ms = (ms - visits.enqueue_ms for ms in (requests.first_ms, visits.end_ms))
@@ -134,7 +134,7 @@ def test_overload_is_said_to_saturate() -> None:
     rows, values = {}, np.array([*TRUE[:6], 0.0])
     for name, of in (("busy", busy), ("light", light)):
         llm = few.language_model(of, ScenarioFiles(), 0)
-        measured = replay(llm, 2, of, cost_of(values)).figures
+        measured = replay(llm, 2, of, Cost.of(values)).figures
         compared = comparison(Trial(Experiment(name, of, measured), llm, 2), values, "held out")
         rows[name] = {row.figure: row for row in compared}
         assert all(row.error == pytest.approx(0, abs=1e-12) for row in compared)
@@ -146,7 +146,7 @@ def test_overload_is_said_to_saturate() -> None:
 def test_a_client_that_sends_one_at_a_time_waits_for_nobody() -> None:
     of = load(1, 1000.0, 100, 10, n=40, most=1)
     a, prefill, _, _, attention, request, hidden = TRUE.tolist()
-    shown = replay(model(of), 1, of, cost_of(TRUE)).figures
+    shown = replay(model(of), 1, of, Cost.of(TRUE)).figures
     first_ms = request + a + prefill * np.maximum(of.prompt - hidden, 0) + attention * of.prompt**2 / 2
     assert shown["ttft_mean_ms"] == pytest.approx(first_ms.mean(), rel=1e-9)
 
@@ -240,7 +240,7 @@ def test_files_become_costs_that_a_scenario_runs_with(tmp_path: Path) -> None:
     files = []
     loads = [load(1, 2.0, 300, 60), load(2, 8.0, 500, 40), load(3, 10.0, 200, 80), load(4, 5.0, 350, 60)]
     for number, of in enumerate(loads):
-        llm = replace(model(of), cost=cost_of(TRUE))
+        llm = replace(model(of), cost=Cost.of(TRUE))
         first_ms, whole_ms = plain(of, TRUE)
         lines = [
             f"{at!r},{p},{o},{f!r},{e!r}"
@@ -475,8 +475,8 @@ def test_a_server_may_have_another_scheduler() -> None:
     """Where whole prompts stop the answers, tokens come later and the first sooner than where both share iterations."""
     of = load(3, 14.0, 900, 60)
     whole = SERVER.with_(scheduler=PrefillFirst())
-    apart = replay(whole.language_model(of, ScenarioFiles(), 0), 1, of, cost_of(TRUE)).figures
-    shared = replay(model(of), 1, of, cost_of(TRUE)).figures
+    apart = replay(whole.language_model(of, ScenarioFiles(), 0), 1, of, Cost.of(TRUE)).figures
+    shared = replay(model(of), 1, of, Cost.of(TRUE)).figures
     assert apart["ttft_mean_ms"] != shared["ttft_mean_ms"] and apart["tpot_mean_ms"] > shared["tpot_mean_ms"]
 
 
@@ -499,7 +499,7 @@ def test_a_fit_says_whether_iterations_were_composed_otherwise() -> None:
     for server, better in ((made, True), (SERVER, False)):
         trials = []
         for of in loads:
-            measured = replay(server.language_model(of, files, 0), 1, of, cost_of(TRUE)).figures
+            measured = replay(server.language_model(of, files, 0), 1, of, Cost.of(TRUE)).figures
             trials.append(Trial(Experiment("made", of, measured), model(of), 1))
         found = fit(trials, start, near=TRUE)
         assert bool(composed_otherwise(SERVER, trials, found, files, 0)) is better

@@ -40,11 +40,11 @@ from forerun.serving.inputs.inputs import ScenarioFiles
 from forerun.serving.inputs.pipeline import Ints
 from forerun.serving.llm.calibration.calibrate import Calibration, calibrate
 from forerun.serving.llm.calibration.experiment import Load
-from forerun.serving.llm.calibration.fitting import slower
 from forerun.serving.llm.calibration.knee import STEP, interval, saturating
-from forerun.serving.llm.calibration.replay import COEFFICIENTS, cost_of, replay
+from forerun.serving.llm.calibration.replay import COEFFICIENTS, replay
 from forerun.serving.llm.calibration.server import Server as Limits
 from forerun.serving.llm.engine.kernels.gaps import gap_quantile_ms
+from forerun.serving.llm.inputs.model import Cost
 
 #: of what the server carries with many under way
 LOADS = (0.2, 0.45, 0.7, 0.85, 1.15)
@@ -238,7 +238,7 @@ def compared(sent: Sent, found: Calibration) -> list[dict[str, Any]]:
 
     @functools.cache
     def at(factor: float) -> dict[str, float]:
-        run = replay(model, 1, sent.load, cost_of(slower(values, factor - 1)))
+        run = replay(model, 1, sent.load, Cost.of(values).longer(factor))
         gaps = {f"itl_{name}": gap_quantile_ms(run.gaps, share) for name, share in SHARES.items()}
         return {name.removesuffix("_ms"): value for name, value in run.figures.items()} | gaps
 

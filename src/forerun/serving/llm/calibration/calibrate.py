@@ -17,11 +17,11 @@ from forerun.core.result.stats import student_quantile
 from forerun.serving.inputs.inputs import ScenarioFiles
 from forerun.serving.inputs.pipeline import Floats
 from forerun.serving.llm.calibration.experiment import Experiment, Steps
-from forerun.serving.llm.calibration.fitting import FARTHEST, PRECISION, Fit, Trial, fit, slower
+from forerun.serving.llm.calibration.fitting import FARTHEST, PRECISION, Fit, Trial, fit
 from forerun.serving.llm.calibration.knee import DEVIATIONS, STEP, growth, interval, saturating
 from forerun.serving.llm.calibration.physics import Physics, from_hardware, from_measurements
 from forerun.serving.llm.calibration.readers import read_measurements
-from forerun.serving.llm.calibration.replay import COEFFICIENTS, LEAST, cost_of, possible, replay
+from forerun.serving.llm.calibration.replay import COEFFICIENTS, LEAST, possible
 from forerun.serving.llm.calibration.server import Server
 from forerun.serving.llm.calibration.steps import SAID, StepFit, fit_steps
 from forerun.serving.llm.inputs.accelerators import ACCELERATORS
@@ -255,7 +255,7 @@ def comparison(trial: Trial, values: Floats, role: str, record: FitRecord | None
 
     @functools.cache
     def at(factor: float) -> dict[str, float]:
-        return trial.figures(slower(values, factor - 1))
+        return trial.figures(values, factor)
 
     shown, above, below = at(1.0), at(1 + STEP), at(1 - STEP)
     rows = []
@@ -326,10 +326,9 @@ def _record(trials: Sequence[Trial], values: Floats, errors: dict[str, float]) -
     """What the fit knows of itself, but for what it misses."""
     most = {"prefill": 0, "decodes": 0, "kv": 0}
     for trial in trials:
-        run = replay(trial.model, trial.replicas, trial.experiment.load, cost_of(values), keep=True)
-        assert run.iterations is not None
+        run = trial.iterations(values)
         for name in most:
-            most[name] = max(most[name], int(getattr(run.iterations, name).max(initial=0)))
+            most[name] = max(most[name], int(getattr(run, name).max(initial=0)))
     record = FitRecord(
         experiments=len(trials),
         prefill_tokens=most["prefill"],
@@ -371,8 +370,7 @@ def spread_of(trials: Sequence[Trial], found: Fit, step_error: float) -> tuple[R
 def _shares(trial: Trial, values: Floats) -> Floats:
     """Of the time of a replay's iterations, the share of each term that tables of iterations say; prompt tokens that are
     hidden take none of it."""
-    run = replay(trial.model, trial.replicas, trial.experiment.load, cost_of(values), keep=True).iterations
-    assert run is not None
+    run = trial.iterations(values)
     shown = np.maximum(run.prefill - values[6], 0.0)
     counts = [len(shown), shown.sum(), run.decodes.sum(), run.kv.sum()]
     times_ms = values[: len(SAID)] * np.array(counts, dtype=np.float64)

@@ -15,12 +15,13 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from forerun.serving.engine.outcome import Iterations
 from forerun.serving.inputs.pipeline import Floats
 from forerun.serving.llm.calibration.experiment import Experiment
 from forerun.serving.llm.calibration.knee import STEP
 from forerun.serving.llm.calibration.physics import Physics
-from forerun.serving.llm.calibration.replay import COEFFICIENTS, TERMS, cost_of, possible, replay
-from forerun.serving.llm.inputs.model import LanguageModel
+from forerun.serving.llm.calibration.replay import COEFFICIENTS, TERMS, possible, replay
+from forerun.serving.llm.inputs.model import Cost, LanguageModel
 
 #: relative precision of each figure: what repeats of a measurement, and what the model leaves out, amount to
 PRECISION: Final[Mapping[str, float]] = {
@@ -65,9 +66,16 @@ class Trial:
     model: LanguageModel = field(repr=False)
     replicas: int
 
-    def figures(self, values: Floats) -> dict[str, float]:
-        """What a replay with these coefficients shows."""
-        return replay(self.model, self.replicas, self.experiment.load, cost_of(values)).figures
+    def figures(self, values: Floats, factor: float = 1.0) -> dict[str, float]:
+        """What a replay with these coefficients shows, with iterations so many times as long (default: as they say)."""
+        cost = Cost.of(values).longer(factor)
+        return replay(self.model, self.replicas, self.experiment.load, cost).figures
+
+    def iterations(self, values: Floats) -> Iterations:
+        """Those of a replay with these coefficients."""
+        run = replay(self.model, self.replicas, self.experiment.load, Cost.of(values), keep=True)
+        assert run.iterations is not None
+        return run.iterations
 
     @property
     def compared(self) -> tuple[str, ...]:
@@ -89,14 +97,12 @@ class Fit:
     start : where the search began.
     covariance : float64[7, 7], of their logarithms, after the data.
     loss : what was minimised.
-    replays : how many were needed.
     """
 
     values: Floats
     start: Physics = field(repr=False)
     covariance: Matrix = field(repr=False)
     loss: float
-    replays: int
 
     @property
     def spread(self) -> Floats:
@@ -131,7 +137,6 @@ class _Problem:
 
     def __init__(self, trials: Sequence[Trial], start: Physics) -> None:
         self.trials, self.start = trials, start
-        self.replays = 0
         self._precision: list[Floats] = []
         #: logarithms below which no hardware goes
         self.least = np.maximum(np.log(np.maximum(start.least, 1e-300) / start.values), -np.log(FARTHEST))
@@ -142,7 +147,6 @@ class _Problem:
         found = []
         for trial in self.trials:
             shown = trial.figures(values)
-            self.replays += 1
             measured = trial.experiment.measured
             found.append(
                 np.array([np.log(max(shown[name], 1e-9) / measured[name]) for name in trial.compared])
@@ -151,7 +155,8 @@ class _Problem:
 
     def weigh(self, x: Floats) -> None:
         """Take the precision of each figure at these coefficients: its own, and what `STEP_ERROR` changes in it."""
-        base, longer = self.logs(x), self.logs(x + np.log(slower(np.ones(len(x)), STEP)))
+        in_iterations = np.arange(len(x)) < TERMS
+        base, longer = self.logs(x), self.logs(x + np.log(1 + STEP) * in_iterations)
         self._precision = []
         for trial, one, other in zip(self.trials, base, longer):
             own = np.array([PRECISION[name] for name in trial.compared])
@@ -169,13 +174,6 @@ class _Problem:
         """What is squared and summed."""
         parts = [logs / precision for logs, precision in zip(self.logs(x), self._precision)]
         return np.concatenate([*parts, x / self.start.spread])
-
-
-def slower(values: Floats, share: float) -> Floats:
-    """Coefficients with which all iterations take longer by a share, and the time outside of them does not."""
-    outside, least = len(COEFFICIENTS) - TERMS, len(values) - len(COEFFICIENTS)
-    scaled: Floats = values * np.array([1 + share] * TERMS + [1.0] * outside + [1 + share] * least)
-    return scaled
 
 
 def fit(trials: Sequence[Trial], start: Physics, *, near: Floats | None = None, seed: int = 0) -> Fit:
@@ -207,7 +205,7 @@ def fit(trials: Sequence[Trial], start: Physics, *, near: Floats | None = None, 
     problem.weigh(x)
     x, loss, slopes = _descend(problem.residuals, x, problem.least, MOST_STEPS, rough=False)
     covariance: Matrix = np.linalg.inv(slopes.T @ slopes).astype(np.float64)
-    return Fit(problem.values(x), start, covariance, loss, problem.replays)
+    return Fit(problem.values(x), start, covariance, loss)
 
 
 def _descend(

@@ -13,20 +13,13 @@ from forerun.serving.inputs.pipeline import Floats, Ints
 from forerun.serving.llm.calibration.experiment import Load, latencies
 from forerun.serving.llm.engine.stage import LanguageStage
 from forerun.serving.llm.inputs.model import Cost, LanguageModel
+from forerun.serving.llm.scenario.language_model import Coefficients
 
 #: names of the coefficients: those of `Cost.terms` in their order, the time of a request outside of iterations, and the
 #: prompt tokens that reading the weights hides
-COEFFICIENTS: Final = (
-    "a_ms",
-    "prefill_ms_per_token",
-    "decode_ms_per_seq",
-    "kv_ms_per_token",
-    "attn_ms_per_token2",
-    "request_ms",
-    "hidden_prefill_tokens",
-)
+COEFFICIENTS: Final = Coefficients.names[:7]
 #: what may follow them: what an iteration takes at the least, of `Cost`; never fitted
-LEAST: Final = ("host_ms", "host_ms_per_seq", "launch_ms")
+LEAST: Final = Coefficients.names[7:]
 #: how many of the coefficients are times of an iteration
 TERMS: Final = 5
 
@@ -53,14 +46,6 @@ def possible(values: Floats) -> Floats:
     if values[1] > 0:
         bounded[6] = min(values[6], values[0] / values[1])
     return bounded
-
-
-def cost_of(values: Floats) -> Cost:
-    """The cost with these coefficients, in the order of `COEFFICIENTS`, and of `LEAST` if these follow."""
-    a, prefill, decode, kv, attention, request, hidden, *rest = values.tolist()
-    host, each, launch = rest or (0.0, 0.0, 0.0)
-    terms = (a, prefill, decode, kv, attention)
-    return Cost(terms, request_ms=request, hidden_prefill=hidden, least=(host, each, launch))
 
 
 def replay(model: LanguageModel, replicas: int, load: Load, cost: Cost, *, keep: bool = False) -> Replay:

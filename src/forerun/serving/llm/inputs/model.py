@@ -54,6 +54,14 @@ class Cost:
     fit: FitRecord | None = field(default=None, repr=False)
     spread: tuple[Row, ...] | None = field(default=None, repr=False)
 
+    @classmethod
+    def of(cls, values: Floats, fit: FitRecord | None = None, spread: tuple[Row, ...] | None = None) -> Cost:
+        """By coefficients: those of `terms`, `request_ms` and `hidden_prefill`; where they follow, those of `least`."""
+        a, prefill, decode, kv, attention, request_ms, hidden, *rest = values.tolist()
+        host_ms, host_ms_per_seq, launch_ms = rest or (0.0, 0.0, 0.0)
+        terms, least = (a, prefill, decode, kv, attention), (host_ms, host_ms_per_seq, launch_ms)
+        return cls(terms, request_ms=request_ms, hidden_prefill=hidden, least=least, fit=fit, spread=spread)
+
     @property
     def tabled(self) -> bool:
         """Whether the tables count, not the terms."""

@@ -206,24 +206,7 @@ def _cost(
     given: Coefficients | Measured, token_budget: int, max_seqs: int, files: ScenarioFiles
 ) -> tuple[Cost, list[str]]:
     if isinstance(given, Coefficients):
-        terms = (
-            given.a_ms,
-            given.prefill_ms_per_token,
-            given.decode_ms_per_seq,
-            given.kv_ms_per_token,
-            given.attn_ms_per_token2,
-        )
-        hidden = given.hidden_prefill_tokens or 0.0
-        least = (given.host_ms or 0.0, given.host_ms_per_seq or 0.0, given.launch_ms or 0.0)
-        cost = Cost(
-            terms,
-            request_ms=given.request_ms,
-            hidden_prefill=hidden,
-            least=least,
-            fit=given.fit,
-            spread=given.spread,
-        )
-        return cost, []
+        return Cost.of(np.array(given.values, dtype=np.float64), given.fit, given.spread), []
     medians = files.medians(given.medians)
     key = medians.key(given.model, given.hardware, given.tensor_parallel)
     cost, notes = medians.cost(key, token_budget, max_seqs)

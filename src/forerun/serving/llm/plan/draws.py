@@ -20,7 +20,7 @@ from forerun.serving.inputs.pipeline import Floats
 from forerun.serving.inputs.prepare import prepare
 from forerun.serving.llm.calibration.knee import DEVIATIONS
 from forerun.serving.llm.calibration.replay import possible
-from forerun.serving.llm.inputs.model import LanguageModel
+from forerun.serving.llm.inputs.model import Cost, LanguageModel
 from forerun.serving.llm.scenario.language_model import FitRecord, Kind, Limit, Row
 from forerun.serving.scenario.traces import Generated
 
@@ -73,10 +73,9 @@ def drawn(llm: LanguageModel, seed: int, number: int) -> LanguageModel:
         return llm
     logs, off = _numbers(cost.terms, cost.spread, seed, number)
     values = np.array([*cost.terms, cost.request_ms, cost.hidden_prefill])
-    *terms, request_ms, hidden = possible(values * np.exp(logs)).tolist()
     # A host takes longer as the accelerator does; fits know nothing of it, and draws of other costs are of all together.
     least = cost.longer(float(np.exp(logs[0]))).least
-    other = replace(cost, terms=tuple(terms), request_ms=request_ms, hidden_prefill=hidden, least=least)
+    other = Cost.of(np.array([*possible(values * np.exp(logs)), *least]), cost.fit, cost.spread)
     limits = tuple(
         one._replace(limit_ms=one.limit_ms * math.exp(off[one.kind] * _beside(cost.fit, one)))
         for one in llm.limits

@@ -157,9 +157,17 @@ class Coefficients(Spec, frozen=True, kw_only=True):
     unsure: Share | None = None
     fit: FitRecord | None = None
 
-    added_later: ClassVar[tuple[str, ...]] = (
-        "hidden_prefill_tokens", "host_ms", "host_ms_per_seq", "launch_ms", "unsure",
+    #: the coefficients, in the order of `values`
+    names: ClassVar[tuple[str, ...]] = (
+        "a_ms", "prefill_ms_per_token", "decode_ms_per_seq", "kv_ms_per_token", "attn_ms_per_token2", "request_ms",
+        "hidden_prefill_tokens", "host_ms", "host_ms_per_seq", "launch_ms",
     )  # fmt: skip
+    added_later: ClassVar[tuple[str, ...]] = (*names[6:], "unsure")
+
+    @property
+    def values(self) -> tuple[float, ...]:
+        """The coefficients, 0 where one is left out."""
+        return tuple(getattr(self, name) or 0.0 for name in self.names)
 
     @property
     def spread(self) -> tuple[Row, ...] | None:
