@@ -234,7 +234,7 @@ def llm(**fields: Any) -> Any:
         (llm(tokens={"prompt": 0, "output": 4}), r"prompt"),
         (llm(tokens={"pairs": [[1, 2]]}), r"lists the tokens of 1 requests; 300 arrive"),
         (llm(tokens=None), r"llm\.tokens: the trace has no tokens: say tokens: \{prompt: 512"),
-        (llm(kv_blocks=3), r"kv_blocks: store 48 tokens; the smallest of the 300 requests needs 340"),
+        (llm(kv_blocks=3), r"kv_blocks: its cache stores 48 tokens, the smallest of the 300 requests needs 340"),
         (lambda data, placed: placed.update(max_batch=4), r"max_batch.*says nothing about a stage with a language model"),
         (lambda data, placed: placed.update(batching={"name": "timeout", "delay_ms": 5.0}), r"batching.*says nothing"),
         (lambda data, placed: placed.update(changes=[{"at_s": 2, "replicas": 0}]), r"replicas: is 0 for the rest"),

@@ -21,6 +21,7 @@ class ChunkedPrefill(Scheduler, frozen=True, kw_only=True, forbid_unknown_fields
     ahead: bool | None = None
 
     added_later: ClassVar[tuple[str, ...]] = ("ahead",)
+    composing: ClassVar[str] = "ahead"
 
     def rules(self) -> Rules:
         """Everything together, prompts in chunks."""

@@ -25,9 +25,7 @@ from forerun.serving.llm.calibration.replay import COEFFICIENTS, LEAST, possible
 from forerun.serving.llm.calibration.server import Server
 from forerun.serving.llm.calibration.steps import SAID, StepFit, fit_steps
 from forerun.serving.llm.inputs.accelerators import ACCELERATORS
-from forerun.serving.llm.policy.vllm import Vllm
 from forerun.serving.llm.scenario.language_model import Coefficients, FitRecord, Row, together
-from forerun.serving.policies.chunked_prefill import ChunkedPrefill
 
 #: share of unseen figures that an interval should cover
 COVERED: Final = 0.9
@@ -193,14 +191,8 @@ def composed_otherwise(
     found : fitted to them.
     """
     scheduler, ahead = server.scheduler, not server.scheduler.rules().ahead
-    field = (
-        "async_scheduling"
-        if isinstance(scheduler, Vllm)
-        else "ahead"
-        if isinstance(scheduler, ChunkedPrefill)
-        else None
-    )
-    if field is None or getattr(scheduler, field) is not None:
+    field = scheduler.composing
+    if not field or getattr(scheduler, field) is not None:
         return []
     other = msgspec.structs.replace(server, scheduler=msgspec.structs.replace(scheduler, **{field: ahead}))
     again = [trial_of(other, trial.experiment, files, seed) for trial in trials]
@@ -398,12 +390,8 @@ def _unsaid(found: Fit) -> list[str]:
 
 def _at_limits(found: Fit) -> list[str]:
     far = np.abs(np.log(found.values / found.start.values)) > 0.999 * math.log(FARTHEST)
-    names = [name for name, one in zip(COEFFICIENTS, far) if one]
-    return (
-        [f"{', '.join(names)}: as far from the start as the search goes ({FARTHEST:g} times)"]
-        if names
-        else []
-    )
+    names = ", ".join(name for name, one in zip(COEFFICIENTS, far) if one)
+    return [f"{names}: as far from the start as the search goes ({FARTHEST:g} times)"] if names else []
 
 
 def _at_bounds(found: Fit, server: Server, files: ScenarioFiles) -> list[str]:

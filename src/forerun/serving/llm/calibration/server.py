@@ -67,17 +67,9 @@ class Server(Spec, frozen=True, kw_only=True):
     @property
     def section(self) -> LanguageModelSpec:
         """As the section of a scenario, with a cost that stands for any, and no tokens."""
-        return LanguageModelSpec(
-            max_seqs=self.max_seqs,
-            token_budget=self.token_budget,
-            kv_blocks=self.kv_blocks,
-            memory=self.memory,
-            block_tokens=self.block_tokens,
-            prefix_cache=self.prefix_cache,
-            scheduler=self.scheduler,
-            speculation=self.speculation,
-            cost=Coefficients(a_ms=1.0),
-        )
+        limits = msgspec.structs.asdict(self)
+        del limits["replicas"], limits["software"]
+        return LanguageModelSpec(**limits, cost=Coefficients(a_ms=1.0))
 
     def language_model(self, load: Load, files: ScenarioFiles, seed: int) -> LanguageModel:
         """What a replica holds under a load; its cost is to be replaced.

@@ -225,36 +225,28 @@ class LanguageStage:
             opened = np.bincount(clients.session[ready], minlength=clients.sessions)
         loop = records(1, LOOP)
         loop["waiting"] = waiting
-        return Sending(
-            clients.planned_ms,
-            clients.session,
-            clients.begin,
-            clients.followers,
-            clients.pause_ms,
-            clients.think_ms,
-            clients.patience_ms,
-            clients.most,
-            clients.gate,
-            clients.queue,
-            len(clients.joins_ms),
-            waits,
-            first,
-            np.where(welcome, np.cumsum(welcome) - 1, -1),
-            requests,
-            prefixes,
-            self.llm.cost.request_ms,
-            heap_ms,
-            heap_who,
-            np.bincount(clients.session),
-            opened,
-            np.zeros(clients.sessions, dtype=np.int64),
-            np.full(queries, np.nan),
-            np.zeros(queries),
-            np.full(queries, np.nan),
-            np.zeros(queries, dtype=np.int64),
-            np.zeros(queries, dtype=np.int64),
-            np.zeros(queries, dtype=np.int64),
-            loop,
+        return Sending._make(
+            [
+                *vars(clients).values(),
+                waits,
+                first,
+                np.where(welcome, np.cumsum(welcome) - 1, -1),
+                requests,
+                prefixes,
+                self.llm.cost.request_ms,
+                heap_ms,
+                heap_who,
+                np.bincount(clients.session),
+                opened,
+                np.zeros(clients.sessions, dtype=np.int64),
+                np.full(queries, np.nan),
+                np.zeros(queries),
+                np.full(queries, np.nan),
+                np.zeros(queries, dtype=np.int64),
+                np.zeros(queries, dtype=np.int64),
+                np.zeros(queries, dtype=np.int64),
+                loop,
+            ]
         )
 
     def advance(self, until_ms: float) -> None:

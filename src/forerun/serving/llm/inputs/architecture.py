@@ -134,13 +134,13 @@ def read_architecture(path: Path, name: str = "") -> Architecture:
 
 
 class _FeedForward(NamedTuple):
-    """The feed-forward layers of a configuration; fields as those of `Architecture`, routed: layers with experts."""
+    """The feed-forward layers of a configuration; fields as those of `Architecture`."""
 
     dense_weights: int
     experts: int
     chosen: int
     expert_inner: int
-    routed: int
+    routed_layers: int
     widest: int
 
 
@@ -185,14 +185,9 @@ class _Configuration:
             head_dim=head_dim,
             latent=latent,
             attention_weights=attention,
-            dense_weights=layer.dense_weights,
-            expert_weights=layer.routed * layer.experts * 3 * hidden * layer.expert_inner,
-            active_expert_weights=layer.routed * layer.chosen * 3 * hidden * layer.expert_inner,
-            experts=layer.experts,
-            chosen=layer.chosen,
-            expert_inner=layer.expert_inner,
-            routed_layers=layer.routed,
-            widest=layer.widest,
+            expert_weights=layer.routed_layers * layer.experts * 3 * hidden * layer.expert_inner,
+            active_expert_weights=layer.routed_layers * layer.chosen * 3 * hidden * layer.expert_inner,
+            **layer._asdict(),
             vocabulary=vocabulary,
             embedding_weights=vocabulary * hidden * (1 if tied else 2),
             bits=bits,

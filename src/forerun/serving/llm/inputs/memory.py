@@ -60,7 +60,8 @@ def memory_use(spec: LanguageModelSpec, memory: ModelMemory, model: Architecture
     model : the shape of the model.
     where : path of `memory` in the scenario, for messages.
 
-    Raises ScenarioError for an unknown accelerator, and where the model cannot be split that way.
+    Raises ScenarioError for an unknown accelerator, where the model cannot be split that way, and where not a single block
+    fits, with how much is missing.
     """
     split = memory.tensor_parallel
     if model.heads % split:
@@ -80,15 +81,7 @@ def memory_use(spec: LanguageModelSpec, memory: ModelMemory, model: Architecture
         activations = _activations_bytes(model, split, spec.token_budget, spec.max_seqs)
     kv_bits = model.bits if memory.kv_bits is None else memory.kv_bits
     block_bytes = spec.block_tokens * model.kv_bytes(split, kv_bits)
-    return MemoryUse(total * memory.memory_share, weights / split, activations, block_bytes)
-
-
-def kv_blocks(spec: LanguageModelSpec, memory: ModelMemory, model: Architecture, where: str) -> int:
-    """Blocks of the cache of one replica. Parameters as those of `memory_use`.
-
-    Raises ScenarioError, which says how much is missing where not a single block fits.
-    """
-    use = memory_use(spec, memory, model, where)
+    use = MemoryUse(total * memory.memory_share, weights / split, activations, block_bytes)
     if use.blocks < 1:
         missing = use.block_bytes - use.free_bytes
         what = (
@@ -97,7 +90,7 @@ def kv_blocks(spec: LanguageModelSpec, memory: ModelMemory, model: Architecture,
             f"{spec.block_tokens} tokens {_gb(use.block_bytes)}; usable {_gb(use.usable_bytes)})"
         )
         raise ScenarioError.at(where, what)
-    return use.blocks
+    return use
 
 
 def _activations_bytes(model: Architecture, split: int, tokens: int, seqs: int) -> float:

@@ -12,7 +12,7 @@ from forerun.core.errors import ScenarioError, TraceError
 from forerun.core.rng import stream
 from forerun.core.trace.table import Trace
 from forerun.serving.inputs.pipeline import Ints
-from forerun.serving.llm.inputs.memory import kv_blocks, memory_use
+from forerun.serving.llm.inputs.memory import memory_use
 from forerun.serving.llm.inputs.model import (
     Cost,
     DecodePool,
@@ -104,19 +104,13 @@ def language_model_of(
         pool, noted = _decode_pool(spec, stage, llm, files, token_bytes)
         llm, notes = replace(llm, decode=pool), [*notes, *noted]
     refused = llm.refused
-    if refused.all() and llm.decode is not None:
-        what = (
-            f"every one of the {queries} requests would be refused: those that prefill store "
-            f"{llm.kv_blocks * llm.block_tokens} tokens, those that decode "
-            f"{llm.decode.llm.kv_blocks * llm.block_tokens}; the smallest prompt has {int(prompt.min())}, with its answer "
-            f"{int(llm.decode.llm.most_tokens.min())}"
-        )
-        raise ScenarioError.at(f"{where}.kv_blocks", what)
     if refused.all():
-        what = (
-            f"store {blocks * spec.block_tokens} tokens; the smallest of the {queries} requests needs "
-            f"{int(llm.most_tokens.min())}, so every one would be refused"
+        stored = "; ".join(
+            f"{whose} cache stores {pool.kv_blocks * pool.block_tokens} tokens, the smallest of the {queries} requests "
+            f"needs {int(pool.most_tokens.min())}"
+            for whose, pool in _pools(llm)
         )
+        what = f"{stored}, so every one would be refused"
         raise ScenarioError.at(f"{where}.{'kv_blocks' if spec.memory is None else 'memory'}", what)
     if refused.any():
         notes.append(
@@ -137,13 +131,12 @@ def _blocks(spec: LanguageModelSpec, stage: str, files: ScenarioFiles, where: st
         return spec.kv_blocks, []
     model = files.architecture(spec.memory.model)
     use = memory_use(spec, spec.memory, model, where)
-    blocks = kv_blocks(spec, spec.memory, model, where)
     note = (
-        f"{stage}: {blocks:,} blocks of {spec.block_tokens} tokens follow from {model.parameters / 1e9:.4g} billion "
+        f"{stage}: {use.blocks:,} blocks of {spec.block_tokens} tokens follow from {model.parameters / 1e9:.4g} billion "
         f"parameters ({use.weights_bytes / 1e9:.3g} GB on each accelerator) and {use.block_bytes / spec.block_tokens:,.0f} "
         "bytes a token; activations are estimated" * (spec.memory.activations_bytes is None)
     )
-    return blocks, [note, *model.notes]
+    return use.blocks, [note, *model.notes]
 
 
 def _pools(llm: LanguageModel) -> list[tuple[str, LanguageModel]]:

@@ -232,7 +232,6 @@ class _Asked:
     """What the requests of one world ask of a stage that they enter as they arrive."""
 
     def __init__(self, inputs: Inputs, name: str) -> None:
-        self.windows: dict[tuple[int, int, bool], float] = {}
         (stage,) = (one for one in inputs.pipeline.stages if one.name == name)
         ((edge,), llm) = (stage.edges, stage.llm)
         demand(
@@ -241,6 +240,8 @@ class _Asked:
         )
         assert llm is not None
         self.llm, self.arrival_ms = llm, inputs.arrivals_ms
+        #: as `_needed`, once for each window
+        self.needed = functools.cache(self._needed)
         self.limit = dict.fromkeys(("ttft", "tpot", "itl", "e2e"), math.inf)
         self.limit |= {kind: limit_ms for kind, limit_ms, _ in llm.limits}
         self.limit["e2e"] = min(self.limit["e2e"], inputs.scenario.slo_ms or math.inf)
@@ -292,13 +293,6 @@ class _Asked:
         in_time = (first_ms <= self.limit["ttft"] * more) & (first_ms + rest_ms <= self.limit["e2e"] * more)
         in_time &= (mean_ms <= self.limit["tpot"] * more) & (gap_ms <= self.limit["itl"] * more)
         return len(in_time) - int(np.count_nonzero(in_time & self.served))
-
-    def needed(self, first: int, last: int, whole: bool) -> float:
-        """As `_needed`, once for each window."""
-        window = (first, last, whole)
-        if window not in self.windows:
-            self.windows[window] = self._needed(*window)
-        return self.windows[window]
 
     def _needed(self, first: int, last: int, whole: bool) -> float:
         """Replicas that the work of some queries needs, of all tokens or of the first.

@@ -257,20 +257,15 @@ def on_traffic(limits: LanguageModel, own: LanguageModel) -> LanguageModel:
     limits : of the variant.
     own : the stage's model in the inputs, with its requests.
     """
-    ranks, pool = None if limits.rules.classes is None else own.ranks, limits.decode
-    if pool is not None:
-        pool = replace(
-            pool,
-            llm=replace(pool.llm, prompt=own.prompt, output=own.output, ranks=ranks, keys=own.keys),
-        )
+    pool = limits.decode
     return replace(
         limits,
         prompt=own.prompt,
         output=own.output,
         shared=None if limits.shared is None else own.shared,
-        ranks=ranks,
+        ranks=None if limits.rules.classes is None else own.ranks,
         keys=own.keys,
-        decode=pool,
+        decode=None if pool is None else replace(pool, llm=on_traffic(pool.llm, own)),
     )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 from dataclasses import dataclass
-from typing import Annotated, Literal, TypeAlias
+from typing import Annotated, ClassVar, Literal, TypeAlias
 
 import msgspec
 
@@ -91,6 +91,9 @@ class Rules:
 
 class Scheduler(NamedSpec, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="name"):
     """The spec of a scheduler: its parameters. Files name it by its tag: `scheduler: prefill-first`."""
+
+    #: the parameter that says whether iterations are composed ahead; left out, it is None (empty: there is none)
+    composing: ClassVar[str] = ""
 
     @property
     def compared(self) -> str:

@@ -38,6 +38,7 @@ class Vllm(Scheduler, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     #: the release that it was compared with
     release: ClassVar[str]
+    composing: ClassVar[str] = "async_scheduling"
 
     @property
     def compared(self) -> str:

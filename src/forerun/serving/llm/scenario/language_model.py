@@ -449,15 +449,7 @@ class PlanAxes(Spec, frozen=True, kw_only=True):
 
 
 #: settings of a stage that a plan may choose besides hardware and replicas, each a field of both records
-PLAN_AXES: Final = (
-    "max_seqs",
-    "token_budget",
-    "balance",
-    "scheduler",
-    "decode",
-    "speculation",
-    "prefix_cache",
-)
+PLAN_AXES: Final = tuple(name for name in PlanAxes.__struct_fields__ if name not in ("hardware", "replicas"))
 #: those that cells are written without where they are not used
 LATER_AXES: Final = PlanAxes.added_later
 

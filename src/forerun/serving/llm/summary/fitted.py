@@ -98,7 +98,7 @@ def fit_report(
         stage = inputs.pipeline.stages[s]
         notes += [f"{stage.name}: its costs, as accepted, {record.missing}"] if record.misses else []
         notes += _beyond(stage, record, run, s)
-        at = functools.cache(functools.partial(_figures_at, stage, again, s))
+        at = functools.cache(functools.partial(_figures, stage, again, s))
         unsure = []
         for name, value in at(1.0).items():
             growing = loads[stage.name] >= 1 and not name.startswith("tpot")
@@ -135,13 +135,9 @@ def _latency_intervals(
     return {name: Interval(low, high, COVERED, METHOD) for name, (low, high, near) in found.items() if near}
 
 
-def _figures_at(stage: Stage, again: Callable[[float], Run], number: int, factor: float) -> dict[str, float]:
-    """The stage's latencies with iterations so many times as long."""
-    return _figures(stage, again(factor), number)
-
-
-def _figures(stage: Stage, run: Run, number: int) -> dict[str, float]:
-    """Means and quantiles of the stage's latencies."""
+def _figures(stage: Stage, again: Callable[[float], Run], number: int, factor: float) -> dict[str, float]:
+    """Means and quantiles of the stage's latencies with iterations so many times as long."""
+    run = again(factor)
     visits, requests, llm = run.visits[number], run.requests[number], stage.llm
     assert requests is not None and llm is not None
     served = ~np.isnan(requests.first_ms)

@@ -10,7 +10,7 @@ import numpy as np
 
 from forerun.core.result.stats import Interval
 from forerun.serving.engine.outcome import Requests, Run, Visits
-from forerun.serving.inputs.pipeline import Bools, Pipeline, Stage
+from forerun.serving.inputs.pipeline import Bools, Floats, Pipeline, Stage
 from forerun.serving.llm.engine.kernels.gaps import gap_quantile_ms
 from forerun.serving.llm.inputs.model import LanguageModel
 from forerun.serving.llm.summary.drafts import drafting
@@ -174,24 +174,16 @@ def _transfer_figures(visits: Visits, requests: Requests) -> dict[str, float]:
     if requests.transfers is None:
         return {}
     spent, sent = time_of_requests(visits, requests), ~np.isnan(requests.transfers.sent_ms)
-    figures = {}
-    for name, values in (("transfer", spent.transfer_ms[sent]), ("decode_wait", spent.decode_wait_ms[sent])):
-        known = len(values) > 0
-        figures[f"{name}_mean_ms"] = float(values.mean()) if known else float("nan")
-        figures[f"{name}_p99_ms"] = float(np.quantile(values, 0.99)) if known else float("nan")
-    return figures
+    waits_ms = _times("decode_wait", spent.decode_wait_ms[sent], 99)
+    return _times("transfer", spent.transfer_ms[sent], 99) | waits_ms
 
 
 def _gateway_figures(llm: LanguageModel, visits: Visits) -> dict[str, float]:
     """How many a gateway refuses, and how long the others wait there; nothing without one."""
     if not len(llm.passed_ms):
         return {}
-    waits_ms = (llm.passed_ms - visits.enqueue_ms)[~llm.refused]
-    figures: dict[str, float] = {"turned_away": int(np.count_nonzero(llm.refused & ~llm.too_long))}
-    known = len(waits_ms) > 0
-    figures["gateway_wait_mean_ms"] = float(waits_ms.mean()) if known else float("nan")
-    figures["gateway_wait_p99_ms"] = float(np.quantile(waits_ms, 0.99)) if known else float("nan")
-    return figures
+    waits_ms = _times("gateway_wait", (llm.passed_ms - visits.enqueue_ms)[~llm.refused], 99)
+    return {"turned_away": int(np.count_nonzero(llm.refused & ~llm.too_long))} | waits_ms
 
 
 def llm_batch_intervals(
@@ -255,19 +247,21 @@ def llm_headline(pipeline: Pipeline, run: Run, slo_ms: float, rows: Bools | None
 
 
 def _latency_figures(llm: LanguageModel, visits: Visits, requests: Requests, rows: Bools) -> dict[str, float]:
-    columns = {
-        "ttft": ttft_ms(visits, requests)[rows],
-        "tpot": tpot_ms(llm, visits, requests)[rows],
-        "llm_queue": (visits.start_ms - visits.enqueue_ms)[rows],
+    queue_ms = visits.start_ms - visits.enqueue_ms
+    return {
+        **_times("ttft", ttft_ms(visits, requests)[rows], 50, 90, 99),
+        **_times("tpot", tpot_ms(llm, visits, requests)[rows], 50, 90, 99),
+        **_times("llm_queue", queue_ms[rows], 50, 90, 99),
     }
-    figures = {}
-    for name, values in columns.items():
-        known = values[~np.isnan(values)]
-        quantiles = np.quantile(known, [0.5, 0.9, 0.99]) if len(known) else np.full(3, np.nan)
-        figures[f"{name}_mean_ms"] = float(known.mean()) if len(known) else float("nan")
-        figures |= {
-            f"{name}_{share}_ms": float(value) for share, value in zip(("p50", "p90", "p99"), quantiles)
-        }
+
+
+def _times(name: str, values_ms: Floats, *percents: int) -> dict[str, float]:
+    """Mean and percentiles of some times, NaN where there is none."""
+    known_ms = values_ms[~np.isnan(values_ms)]
+    figures = {f"{name}_mean_ms": float(known_ms.mean()) if len(known_ms) else float("nan")}
+    for percent in percents:
+        value_ms = float(np.quantile(known_ms, percent / 100)) if len(known_ms) else float("nan")
+        figures[f"{name}_p{percent}_ms"] = value_ms
     return figures
 
 

@@ -31,7 +31,7 @@ the gateway, and those of them that have passed it. due_ms: everything before it
 
 
 class Sending(NamedTuple):
-    """N requests, S sessions, C clients; `planned_ms` to `most` as in `Clients`.
+    """N requests, S sessions, C clients; `planned_ms` to `queue` are the fields of `Clients`.
 
     waits: int64[N], answers that each still waits for. first: int64[S + 1], first request of each session. row: int64[N],
     its row in `requests` and `prefixes`, -1 if it is refused. requests, prefixes: what enters, as `State` has it.
@@ -48,12 +48,12 @@ class Sending(NamedTuple):
     begin: Ints
     followers: Ints
     pause_ms: Floats
+    joins_ms: Floats
     think_ms: Floats
     patience_ms: Floats
     most: int
     gate: int
     queue: int
-    clients: int
     waits: Ints
     first: Ints
     row: Ints
@@ -145,7 +145,7 @@ def _close(sending: Sending, s: int, now_ms: float) -> None:
     sending.open[s] -= 1
     if sending.open[s] == 0:
         sending.ended[s] = max(sending.ended[s], COMPLETE)
-        if sending.clients > 0:
+        if sending.joins_ms.shape[0] > 0:
             _add(sending, now_ms + sending.think_ms[s], -1)
 
 
