@@ -23,7 +23,7 @@ from forerun.serving.llm.calibration.fitting import PRECISION
 from forerun.serving.llm.calibration.physics import SPREAD, Physics
 from forerun.serving.llm.calibration.replay import COEFFICIENTS, possible
 from forerun.serving.llm.calibration.server import Server
-from forerun.serving.llm.inputs.model import Cost, Speculation
+from forerun.serving.llm.inputs.model import Cost
 
 #: standard deviation of the logarithm of what kernels and a server's overhead say of each coefficient: of iterations that
 #: decode about what models that the overhead was not fitted to are off by; of prompts as wide as from a data sheet, because
@@ -91,7 +91,7 @@ def occupied(server: Server, experiment: Experiment) -> tuple[float, Occupied]:
     server : that was measured.
     experiment : with the rate, and the means of the latencies.
     """
-    measured, load, draft = experiment.measured, experiment.load, Speculation.of(server.speculation)
+    measured, load, draft = experiment.measured, experiment.load, server.speculation
     per_ms = measured["throughput_rps"] / 1e3 / server.replicas
     took_ms = measured["tpot_mean_ms"] * (1.0 if draft is None else draft.mean_tokens)
     prompt, gaps_ms = load.prompt.astype(np.float64), np.diff(load.send_ms)
@@ -216,7 +216,7 @@ def carried_rps(values: Floats, server: Server, prompt: float, output: float) ->
     server : seats, prefix cache, drafts and replicas.
     prompt, output : tokens of a request.
     """
-    draft = Speculation.of(server.speculation)
+    draft = server.speculation
     drafts, tokens = (0, 1.0) if draft is None else (draft.draft_tokens, draft.mean_tokens)
     processed = float(processed_tokens(server, np.array([prompt]))[0])
     steps = (output - 1) / tokens

@@ -48,7 +48,6 @@ from forerun.serving.llm.calibration.readers import read_measurements
 from forerun.serving.llm.calibration.replay import COEFFICIENTS
 from forerun.serving.llm.calibration.server import Server
 from forerun.serving.llm.inputs.accelerators import ACCELERATORS
-from forerun.serving.llm.inputs.model import Speculation
 from forerun.serving.llm.scenario.language_model import DrawnPrefixes, SpeculationSpec
 from forerun.serving.policies.chunked_prefill import ChunkedPrefill
 
@@ -125,7 +124,11 @@ def acceptance(before: str, after: str) -> float:
     low, high = 0.0, 1.0
     for _ in range(40):
         middle = (low + high) / 2
-        low, high = (middle, high) if Speculation(DRAFTS, middle).mean_tokens < tokens else (low, middle)
+        low, high = (
+            (middle, high)
+            if SpeculationSpec(draft_tokens=DRAFTS, acceptance=middle).mean_tokens < tokens
+            else (low, middle)
+        )
     return low
 
 

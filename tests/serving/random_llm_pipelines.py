@@ -15,10 +15,9 @@ from forerun.serving.llm.inputs.model import (
     HostMemory,
     LanguageModel,
     Prefixes,
-    Speculation,
 )
 from forerun.serving.llm.policy.scheduling import Classes, Rules
-from forerun.serving.llm.scenario.language_model import Routing, Scored, Weighted
+from forerun.serving.llm.scenario.language_model import Routing, Scored, SpeculationSpec, Weighted
 from forerun.serving.policies.greedy import Greedy
 
 from .random_pipelines import random_pipeline, same
@@ -207,7 +206,12 @@ def speculative_pipeline(seed: int) -> tuple[Pipeline, np.ndarray]:
     if llm.cost.tabled:
         llm = replace(llm, cost=Cost((6.0, 0.02, 0.02, 2.5e-6, 4e-7), hidden_prefill=37.5))
     acceptance, pass_ms = float(rng.choice([0.0, 0.2, 0.7, 1.0])), float(rng.choice([0.0, 1.0]))
-    own = Speculation(int(rng.integers(1, 8)), acceptance, pass_ms, float(rng.choice([0.0, 0.03])))
+    own = SpeculationSpec(
+        draft_tokens=int(rng.integers(1, 8)),
+        acceptance=acceptance,
+        draft_ms=pass_ms,
+        draft_ms_per_seq=float(rng.choice([0.0, 0.03])),
+    )
     drafted = {"speculation": own, "keys": rng.integers(2**32, size=len(arrivals))}
     if llm.decode is not None:
         llm = replace(llm, decode=replace(llm.decode, llm=replace(llm.decode.llm, cost=llm.cost, **drafted)))

@@ -12,7 +12,8 @@ from forerun.serving.engine.events import simulate_events
 from forerun.serving.engine.outcome import Guesses, Requests, Run
 from forerun.serving.inputs.pipeline import SOURCE, Edge, Pipeline
 from forerun.serving.llm.engine.pipeline import MixedRun, simulate_mixed
-from forerun.serving.llm.inputs.model import Cost, LanguageModel, Speculation
+from forerun.serving.llm.inputs.model import Cost, LanguageModel, hashed
+from forerun.serving.llm.scenario.language_model import SpeculationSpec
 from forerun.serving.plan import plan
 from forerun.serving.summary.invariants import check_run
 
@@ -39,7 +40,13 @@ def guesses_of(run: Run) -> Guesses:
 
 
 def model(
-    queries: int, output: int, own: Speculation | None, *, cost: Cost = COST, seats: int = 8, seed: int = 1
+    queries: int,
+    output: int,
+    own: SpeculationSpec | None,
+    *,
+    cost: Cost = COST,
+    seats: int = 8,
+    seed: int = 1,
 ) -> LanguageModel:
     keys = np.random.default_rng(seed).integers(2**32, size=queries)
     prompt, answer = np.full(queries, 20), np.full(queries, output)
@@ -87,7 +94,7 @@ def test_cutting_changes_no_byte() -> None:
 def test_drafts_that_are_never_right_only_cost() -> None:
     """Acceptance 0: as without drafts, each iteration with decodes longer by what drafting and verifying take."""
     for drafts in (1, 4):
-        own = Speculation(drafts, 0.0, 0.5, 0.25)
+        own = SpeculationSpec(draft_tokens=drafts, acceptance=0.0, draft_ms=0.5, draft_ms_per_seq=0.25)
         run, plain = (run_of(model(40, 30, one), 400.0) for one in (own, None))
         assert guesses_of(run).accepted == 0
         # One request at a time: each of its 29 steps drafts, up to the end of the answer.
@@ -104,7 +111,7 @@ def test_drafts_that_are_always_right_come_whole() -> None:
     """Acceptance 1: k + 1 tokens a step, so an answer of n comes in ceil((n - 1) / (k + 1)) steps behind the first token."""
     for drafts in (1, 3, 7):
         for output in (1, 2, 5, 9, 33):
-            run = run_of(model(5, output, Speculation(drafts, 1.0)), 1000.0)
+            run = run_of(model(5, output, SpeculationSpec(draft_tokens=drafts, acceptance=1.0)), 1000.0)
             steps = -(-(output - 1) // (drafts + 1))
             assert requests_of(run).iterations == 5 * (1 + steps)
             assert requests_of(run).gaps.sum() == 5 * steps
@@ -116,7 +123,7 @@ def test_drafts_that_are_always_right_come_whole() -> None:
 @pytest.mark.parametrize("drafts", [1, 4, 8])
 def test_steps_yield_what_the_law_says(drafts: int, acceptance: float) -> None:
     """A step yields (1 - a^(k+1)) / (1 - a) tokens on average, within three standard errors."""
-    own, queries, output = Speculation(drafts, acceptance), 400, 400
+    own, queries, output = SpeculationSpec(draft_tokens=drafts, acceptance=acceptance), 400, 400
     steps = int(requests_of(run_of(model(queries, output, own, seats=100))).gaps.sum())
     yielded = np.arange(1, drafts + 2)
     chance = acceptance ** (yielded - 1) * np.where(yielded <= drafts, 1 - acceptance, 1.0)
@@ -132,9 +139,11 @@ def test_steps_yield_what_the_law_says(drafts: int, acceptance: float) -> None:
 
 
 def test_guesses_are_independent_and_have_their_share() -> None:
-    own = Speculation(1, 0.3)
+    own = SpeculationSpec(draft_tokens=1, acceptance=0.3)
     keys = np.random.default_rng(4).integers(2**32, size=400).tolist()
-    drawn = np.array([[own.guesses(key, place) for place in range(100)] for key in keys], dtype=float)
+    drawn = np.array(
+        [[hashed(key, place) < own.threshold for place in range(100)] for key in keys], dtype=float
+    )
     error = np.sqrt(0.3 * 0.7 / drawn.size)
     assert abs(drawn.mean() - 0.3) < 3 * error
     for lag in (1, 2, 5):
@@ -145,14 +154,17 @@ def test_guesses_are_independent_and_have_their_share() -> None:
 
 def test_a_higher_acceptance_never_needs_more_steps() -> None:
     """The same tokens are guessed, and more: alone, no request ends later."""
-    ends = [run_of(model(60, 80, Speculation(4, share)), 2000.0).finish_ms for share in (0.2, 0.5, 0.9)]
+    ends = [
+        run_of(model(60, 80, SpeculationSpec(draft_tokens=4, acceptance=share)), 2000.0).finish_ms
+        for share in (0.2, 0.5, 0.9)
+    ]
     assert (ends[0] >= ends[1]).all() and (ends[1] >= ends[2]).all()
     assert (ends[0] > ends[2]).any()
 
 
 def test_it_pays_for_few_and_loses_for_many() -> None:
     """Verified tokens are hidden behind the weights while few decode; beyond that they take the time of as many prompts."""
-    own = Speculation(4, 0.5, 0.2)
+    own = SpeculationSpec(draft_tokens=4, acceptance=0.5, draft_ms=0.2)
     for gap_ms, pays in ((500.0, True), (2.0, False)):
         drafted, plain = (run_of(model(300, 60, one, seats=128), gap_ms) for one in (own, None))
         assert (drafted.latency_ms.mean() < plain.latency_ms.mean()) == pays
@@ -160,7 +172,7 @@ def test_it_pays_for_few_and_loses_for_many() -> None:
 
 def test_tokens_that_come_together_have_no_time_between_them() -> None:
     """The time between tokens is between deliveries; the mean per token counts all of them."""
-    run = run_of(model(1, 9, Speculation(3, 1.0)))
+    run = run_of(model(1, 9, SpeculationSpec(draft_tokens=3, acceptance=1.0)))
     requests = requests_of(run)
     assert requests.gaps.sum() == 2 and guesses_of(run) == Guesses(6, 6)
     assert requests.longest_gap_ms[0] == pytest.approx(6.1)

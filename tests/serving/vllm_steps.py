@@ -9,8 +9,9 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 
 from forerun.serving.llm.engine.stage import LanguageStage
-from forerun.serving.llm.inputs.model import Cost, LanguageModel, Prefixes, Speculation
+from forerun.serving.llm.inputs.model import Cost, LanguageModel, Prefixes, hashed
 from forerun.serving.llm.policy.scheduling import scheduler_policies
+from forerun.serving.llm.scenario.language_model import SpeculationSpec
 
 #: settings, requests, and which drafted tokens are right, as ``validation/vllm/rig.py`` reads them
 Workload: TypeAlias = dict[str, Any]
@@ -64,9 +65,7 @@ def model_of(workload: Workload, version: str) -> LanguageModel:
     if "scheduler_reserve_full_isl" in dict(kind(**flags).problems()):
         del flags["scheduler_reserve_full_isl"]
     scheduler = kind(**flags)
-    speculation = (
-        Speculation(workload["draft_tokens"], workload["acceptance"]) if workload["draft_tokens"] else None
-    )
+    speculation = drafts_of(workload) if workload["draft_tokens"] else None
     blocks = workload["segment_tokens"] // workload["block_tokens"]
     return LanguageModel(
         workload["max_seqs"],
@@ -87,13 +86,18 @@ def model_of(workload: Workload, version: str) -> LanguageModel:
     )
 
 
+def drafts_of(workload: Workload) -> SpeculationSpec:
+    """How a workload's decodes are drafted."""
+    return SpeculationSpec(draft_tokens=workload["draft_tokens"], acceptance=workload["acceptance"])
+
+
 def right(workload: Workload) -> list[list[bool]]:
     """Which tokens a draft guesses, by request and place in its answer."""
     if not workload["draft_tokens"]:
         return []
-    law = Speculation(workload["draft_tokens"], workload["acceptance"])
+    threshold = drafts_of(workload).threshold
     return [
-        [law.guesses(key, place) for place in range(one["output"] + workload["draft_tokens"])]
+        [hashed(key, place) < threshold for place in range(one["output"] + workload["draft_tokens"])]
         for key, one in zip(workload["keys"], workload["requests"])
     ]
 

@@ -591,7 +591,7 @@ class Replica:
     def _guessed(self, query: int, place: int) -> bool:
         """Whether the draft guesses a token of an answer."""
         own = self.llm.speculation
-        return own is not None and own.guesses(int(self.llm.keys[query]), place)
+        return own is not None and hashed(int(self.llm.keys[query]), place) < own.threshold
 
     def _send(self, request: Request, decode: DecodePool, now_ms: float) -> None:
         """The transfer begins when the link is free; until its end the request keeps its blocks."""

@@ -447,7 +447,7 @@ def _drafts(llm: LanguageModel) -> kernel.Drafts:
     if llm.speculation is None:
         return kernel.Drafts(0, 0, 0.0, 0.0)
     own = llm.speculation
-    return kernel.Drafts(own.draft_tokens, own.threshold, own.pass_ms, own.seq_ms)
+    return kernel.Drafts(own.draft_tokens, own.threshold, own.draft_ms, own.draft_ms_per_seq)
 
 
 def _fresh(llm: LanguageModel, replicas: int, capacity: int, iterations: int) -> kernel.State:

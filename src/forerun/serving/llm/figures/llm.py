@@ -95,29 +95,24 @@ def _limits(summary: Mapping[str, Any], name: str, stages: Iterable[str]) -> lis
 
 
 def _requests(course: Table) -> Figure:
-    return Figure.of(
-        "step",
+    return _over_time(
         "llm-requests",
         "Requests running and waiting",
         _stacked(course, "requests", running="running", waiting="waiting"),
-        x=TIME,
-        y=Axis("requests", "most at once", "requests"),
-        series="what",
-        series_label="requests",
+        Axis("requests", "most at once", "requests"),
+        label="requests",
         caption="The most that ran and that waited at one instant, in each of equal spans of time, all replicas together.",
     )
 
 
 def _cache(course: Table) -> Figure:
-    return Figure.of(
-        "step",
+    return _over_time(
         "llm-cache",
         "Cache in use",
         _stacked(course, "share", cache="cache_share"),
-        x=TIME,
-        y=Axis("share", "most of the blocks in use"),
+        Axis("share", "most of the blocks in use"),
         series="what" if len(set(course["stage"].tolist())) > 1 else "",
-        series_label="stage",
+        label="stage",
         caption="The largest share of all blocks that was in use in each span. Every block was in use in "
         f"{100 * float(np.mean(course['cache_share'] >= 1)):.3g} % of the spans.",
     )
@@ -125,17 +120,27 @@ def _cache(course: Table) -> Figure:
 
 def _tokens(course: Table) -> Figure:
     columns = {"prompt tokens": "prefill_tokens_per_s", "output tokens": "output_tokens_per_s"}
-    return Figure.of(
-        "step",
+    return _over_time(
         "llm-tokens",
         "Tokens processed",
         _stacked(course, "rate", **columns),
-        x=TIME,
-        y=Axis("rate", "tokens a second", "tokens/s"),
-        series="what",
-        series_label="tokens",
+        Axis("rate", "tokens a second", "tokens/s"),
         caption="Prompt tokens (chunks, and what is processed anew after preemptions) and decodes, all replicas together.",
     )
+
+
+def _over_time(
+    key: str,
+    title: str,
+    data: Columns,
+    y: Axis,
+    *,
+    series: str = "what",
+    label: str = "tokens",
+    **others: Any,
+) -> Figure:
+    """Steps over time, by default of tokens by what they are."""
+    return Figure.of("step", key, title, data, x=TIME, y=y, series=series, series_label=label, **others)
 
 
 def _timeline(iterations: Table) -> Figure:
@@ -152,15 +157,11 @@ def _timeline(iterations: Table) -> Figure:
         what: {"at_s": shown["start_ms"] / 1e3, "tokens": shown[column].astype(np.float64)}
         for what, column in columns.items()
     }
-    return Figure.of(
-        "step",
+    return _over_time(
         "llm-timeline",
         "Tokens of a replica, iteration by iteration",
         by_series("what", curves),
-        x=TIME,
-        y=Axis("tokens", "tokens in the iteration", "tokens"),
-        series="what",
-        series_label="tokens",
+        Axis("tokens", "tokens in the iteration", "tokens"),
         caption=f"{len(shown)} iterations of replica {replica} of {stage} around the longest of the run, which takes "
         f"{quantity(took_ms, 'ms', took_ms)}, {int(iterations['prefill_tokens'][longest])} prompt tokens beside "
         f"{int(iterations['decodes'][longest])} decodes.",

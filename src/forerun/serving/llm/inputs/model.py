@@ -178,68 +178,6 @@ class HostMemory:
     move_ms: float
 
 
-@dataclass(frozen=True)
-class Speculation:
-    """Speculative decoding [Leviathan et al., ICML'23]: a draft proposes tokens that the model verifies in one iteration.
-
-    A request that decodes processes its latest token and `draft_tokens` proposed ones; the leading right ones come together
-    with the token that the model makes behind them. Each is right with probability `acceptance`, so a step whose answer goes
-    on yields (1 - a^(k+1)) / (1 - a) tokens on average. Whether a token would be guessed is a property of the token: it
-    does not depend on when, where or behind how many others it is proposed.
-
-    Parameters
-    ----------
-    draft_tokens : k, proposed for a request in an iteration at most: no more than its answer and the token budget have
-        room for.
-    acceptance : a, that a proposed token is right if all before it are.
-    pass_ms : of each pass of the draft, one for each token that it proposes, for all requests together (default 0).
-    seq_ms : of each token that is proposed (default 0). The iteration takes so much longer, and as much as that many prefill
-        tokens take it to process.
-    """
-
-    draft_tokens: int
-    acceptance: float
-    pass_ms: float = 0.0
-    seq_ms: float = 0.0
-
-    @classmethod
-    def of(cls, spec: SpeculationSpec | None) -> Speculation | None:
-        """As a scenario or a server says it."""
-        if spec is None:
-            return None
-        return cls(spec.draft_tokens, spec.acceptance, spec.draft_ms, spec.draft_ms_per_seq)
-
-    @property
-    def threshold(self) -> int:
-        """Hashes of 32 bits below it stand for tokens that are guessed."""
-        return round(self.acceptance * 2**32)
-
-    @property
-    def mean_tokens(self) -> float:
-        """Tokens that a step yields on average, if the answer goes on."""
-        return float(sum(self.acceptance**drafts for drafts in range(self.draft_tokens + 1)))
-
-    def extra_ms(self, passes: float, drafted: float) -> float:
-        """What drafting takes in an iteration.
-
-        Parameters
-        ----------
-        passes : of the draft.
-        drafted : tokens that it proposes, for all requests.
-        """
-        return passes * self.pass_ms + drafted * self.seq_ms
-
-    def guesses(self, key: int, place: int) -> bool:
-        """Whether the draft guesses a token.
-
-        Parameters
-        ----------
-        key : of the request.
-        place : of the token in its answer, from 0.
-        """
-        return hashed(key, place) < self.threshold
-
-
 def hashed(key: int, place: int) -> int:
     """A hash of 32 bits of a request's key and a place in its answer, -1 for its replica."""
     word = 2**32
@@ -311,7 +249,7 @@ class LanguageModel:
     ranks: Ints | None = field(default=None, repr=False)
     host: HostMemory | None = None
     decode: DecodePool | None = None
-    speculation: Speculation | None = None
+    speculation: SpeculationSpec | None = None
     keys: Ints = field(default_factory=lambda: np.empty(0, dtype=np.int64), repr=False)
     passed_ms: Floats = field(default_factory=lambda: np.empty(0), repr=False)
 

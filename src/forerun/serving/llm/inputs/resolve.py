@@ -19,7 +19,6 @@ from forerun.serving.llm.inputs.model import (
     HostMemory,
     LanguageModel,
     Prefixes,
-    Speculation,
 )
 from forerun.serving.llm.scenario.language_model import (
     Coefficients,
@@ -97,7 +96,7 @@ def language_model_of(
         rules=spec.scheduler.rules(),
         ranks=_ranks(spec, stage, trace, queries, seed, where),
         host=_host(spec, token_bytes),
-        speculation=Speculation.of(spec.speculation),
+        speculation=spec.speculation,
         keys=_keys(spec, stage, queries, seed),
     )
     if spec.decode is not None:

@@ -367,9 +367,11 @@ class SpeculationSpec(Spec, frozen=True, kw_only=True):
 
     An iteration processes, of every request that decodes, its latest token and those proposed behind it; they count in the
     token budget, and they take the time that as many prefill tokens take. The leading right ones come together with the
-    token that the model makes behind them.
+    token that the model makes behind them, so a step whose answer goes on yields (1 - a^(k+1)) / (1 - a) tokens on average,
+    with k tokens proposed and acceptance a. Whether a token would be guessed is a property of the token: it does not depend
+    on when, where or behind how many others it is proposed.
 
-    draft_tokens: proposed for a request in an iteration.
+    draft_tokens: proposed for a request in an iteration at most: no more than its answer and the token budget have room for.
     acceptance: probability that a proposed token is right if all before it are; it depends on draft, model and text.
     draft_ms: of each pass of the draft, one for each token that it proposes, for all requests together (default 0).
     draft_ms_per_seq: of each token that is proposed (default 0).
@@ -379,6 +381,26 @@ class SpeculationSpec(Spec, frozen=True, kw_only=True):
     acceptance: Share
     draft_ms: NotNegative = 0.0
     draft_ms_per_seq: NotNegative = 0.0
+
+    @property
+    def threshold(self) -> int:
+        """Hashes of 32 bits below it stand for tokens that are guessed."""
+        return round(self.acceptance * 2**32)
+
+    @property
+    def mean_tokens(self) -> float:
+        """Tokens that a step yields on average, if the answer goes on."""
+        return float(sum(self.acceptance**drafts for drafts in range(self.draft_tokens + 1)))
+
+    def extra_ms(self, passes: float, drafted: float) -> float:
+        """What drafting takes in an iteration.
+
+        Parameters
+        ----------
+        passes : of the draft.
+        drafted : tokens that it proposes, for all requests.
+        """
+        return passes * self.draft_ms + drafted * self.draft_ms_per_seq
 
 
 class PlannedHardware(Spec, frozen=True, kw_only=True):

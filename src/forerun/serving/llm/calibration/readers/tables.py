@@ -44,8 +44,8 @@ def read(source: Source, head: Sequence[str], known: str) -> list[Experiment | S
     Raises TraceError with every row that is wrong, and for a table that is not known.
     """
     names = {name.strip().strip('"') for name in (head[0] if head else "").split(",")}
-    for needed, fields, made in _LAYOUTS:
-        if needed <= names:
+    for fields, made in _LAYOUTS:
+        if all(field.header in names for field in fields if field.required):
             optional = [field for field in fields if field.required or field.header in names]
             return made(source.name, gathered(read_rows(source, optional)).columns)
     shown = ", ".join(sorted(names)[:8])
@@ -167,9 +167,9 @@ def _vllm_steps(name: str, columns: Columns) -> list[Experiment | Steps]:
 
 
 _Made = Callable[[str, Columns], list[Experiment | Steps]]
-_LAYOUTS: Final[tuple[tuple[set[str], tuple[Field, ...], _Made], ...]] = (
+#: the layouts, by the columns that they need
+_LAYOUTS: Final[tuple[tuple[tuple[Field, ...], _Made], ...]] = (
     (
-        {"arrival_ms", "prompt_tokens", "output_tokens", "ttft_ms", "e2e_ms"},
         (
             *_times("ms", "arrival_ms", "ttft_ms", "e2e_ms"),
             *_times("ms", "send_ms", required=False),
@@ -178,7 +178,6 @@ _LAYOUTS: Final[tuple[tuple[set[str], tuple[Field, ...], _Made], ...]] = (
         _own,
     ),
     (
-        {"qps", "launch_s", "ttft_s", "generation_s"},
         (
             *_times("rps", "qps", minimum=1e-9),
             *_times("s", "launch_s", "ttft_s", "generation_s"),
@@ -187,7 +186,6 @@ _LAYOUTS: Final[tuple[tuple[set[str], tuple[Field, ...], _Made], ...]] = (
         _lmbenchmark,
     ),
     (
-        {"launch_time", "ttft", "generation_time", "generation_tokens"},
         (
             *_times("s", "launch_time", "ttft", "generation_time"),
             *_counts("prompt_tokens", "generation_tokens"),
@@ -195,7 +193,6 @@ _LAYOUTS: Final[tuple[tuple[set[str], tuple[Field, ...], _Made], ...]] = (
         _lmbenchmark_rows,
     ),
     (
-        {"arrival_us", "ttft_s", "e2e_s", "error"},
         (
             *_times("us", "arrival_us"),
             *_times("s", "ttft_s", "e2e_s", missing=("",)),
@@ -204,7 +201,6 @@ _LAYOUTS: Final[tuple[tuple[set[str], tuple[Field, ...], _Made], ...]] = (
         _blis_requests,
     ),
     (
-        {"arrival_us", "send_us", "first_us", "last_us", "ok"},
         (
             *_times("us", "arrival_us", "send_us", "first_us", "last_us"),
             *_counts("input_tokens", "output_tokens", "ok", minimum=0),
@@ -213,7 +209,6 @@ _LAYOUTS: Final[tuple[tuple[set[str], tuple[Field, ...], _Made], ...]] = (
         _blis_short_trace,
     ),
     (
-        {"arrival_time_us", "send_time_us", "first_chunk_time_us", "last_chunk_time_us", "status"},
         (
             *_times("us", "arrival_time_us", "send_time_us", "first_chunk_time_us", "last_chunk_time_us"),
             *_counts("input_tokens", "output_tokens", minimum=0),
@@ -223,7 +218,6 @@ _LAYOUTS: Final[tuple[tuple[set[str], tuple[Field, ...], _Made], ...]] = (
         _blis_trace,
     ),
     (
-        {"prefill_tokens", "decodes", "kv_tokens", "took_ms"},
         (
             *_counts("prefill_tokens", "decodes", "kv_tokens", minimum=0),
             *_times("ms", "took_ms", minimum=1e-9),
@@ -231,7 +225,6 @@ _LAYOUTS: Final[tuple[tuple[set[str], tuple[Field, ...], _Made], ...]] = (
         _own_steps,
     ),
     (
-        {"step", "t_start_us", "n_decode", "kv_used_blocks", "prefill_tokens"},
         (
             *_counts("step", "n_prefill", "n_decode", "prefill_tokens", "kv_used_blocks", minimum=0),
             *_times("us", "t_start_us"),

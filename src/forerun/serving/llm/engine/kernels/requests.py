@@ -554,13 +554,8 @@ def _close(model: Model, state: State, r: int) -> None:
             request.pending += 1 + drafts
             request.proposed = model.drafts.tokens
         count += 1
-    batch.count, batch.prefill, batch.decodes, batch.kv, batch.attention = (
-        count,
-        prefill,
-        decodes,
-        kv,
-        attention,
-    )
+    batch.count, batch.prefill, batch.decodes = count, prefill, decodes
+    batch.kv, batch.attention = kv, attention
     batch.drafted, batch.passes, batch.moved, batch.preempted = drafted, passes, load.moved, load.preempted
     batch.running, batch.free_blocks = own.running, own.free + own.idle
 
@@ -568,14 +563,8 @@ def _close(model: Model, state: State, r: int) -> None:
 @kernel(inline=True)
 def _serve(model: Model, state: State, r: int, tokens: int, begin_ms: float) -> int:
     """Running requests are given tokens of a kind, and blocks for them; returns how many are."""
-    own, slots, load, rules, block = (
-        state.replicas[r],
-        state.slots,
-        state.load[0],
-        model.rules,
-        model.block_tokens,
-    )
-    served, i = 0, 0
+    own, slots, load = state.replicas[r], state.slots, state.load[0]
+    rules, block, served, i = model.rules, model.block_tokens, 0, 0
     for k in range(own.running):
         state.given[r, k] = 0
     while i < own.running:
@@ -656,7 +645,7 @@ def _admit(model: Model, state: State, r: int, tokens: int, begin_ms: float) -> 
         if wanted.must > own.free + own.idle - wanted.idle:
             break
         request = state.requests[who]
-        _pop(state, r)
+        _unqueue(state, r, who)
         at = _seat(model, state, r, who)
         _use(model, state, r, who, wanted.hits)
         request.cached = wanted.known
@@ -759,29 +748,15 @@ def _hash(key: int, place: int) -> int:
 
 
 @kernel(inline=True)
-def _pop(state: State, r: int) -> None:
-    """The request at the front leaves the queue."""
-    own = state.replicas[r]
-    queue = state.queues[r, own.front]
-    queue.head = state.requests[queue.head].next
-    while own.front < state.queues.shape[1] and state.queues[r, own.front].head < 0:
-        own.front += 1
-
-
-@kernel(inline=True)
 def _seat(model: Model, state: State, r: int, who: int) -> int:
     """A request runs: behind the others, or behind those of its class and of lower ones; returns its place."""
-    own, slots, given = state.replicas[r], state.slots, state.given
+    own, slots, given, kinds = state.replicas[r], state.slots, state.given, state.kinds
     at = own.running
     if state.queues.shape[1] > 1 and model.rules.lowest_class == 0:
         rank = state.requests[who].rank
         while at > 0 and state.requests[slots[r, at - 1]].rank > rank:
-            slots[r, at], given[r, at], state.kinds[r, at] = (
-                slots[r, at - 1],
-                given[r, at - 1],
-                state.kinds[r, at - 1],
-            )
             at -= 1
+            slots[r, at + 1], given[r, at + 1], kinds[r, at + 1] = slots[r, at], given[r, at], kinds[r, at]
     slots[r, at], given[r, at] = who, 0
     own.running += 1
     return int(at)
@@ -882,19 +857,16 @@ def _decode_on(model: Model, state: State, r: int, limit_ms: float) -> None:
 @kernel(inline=True)
 def _preempt(model: Model, state: State, r: int, at: int, begin_ms: float) -> None:
     """A running request loses its blocks and goes back to the queue."""
-    own, slots, load = state.replicas[r], state.slots, state.load[0]
+    own, load = state.replicas[r], state.load[0]
+    slots, given, kinds = state.slots, state.given, state.kinds
     who = slots[r, at]
     request = state.requests[who]
-    if state.given[r, at] > 0:
-        _give(model, state, r, at, -state.given[r, at], state.kinds[r, at])
+    if given[r, at] > 0:
+        _give(model, state, r, at, -given[r, at], kinds[r, at])
     _leave(model, state, r, who)
     own.running -= 1
     for i in range(at, own.running):
-        slots[r, i], state.given[r, i], state.kinds[r, i] = (
-            slots[r, i + 1],
-            state.given[r, i + 1],
-            state.kinds[r, i + 1],
-        )
+        slots[r, i], given[r, i], kinds[r, i] = slots[r, i + 1], given[r, i + 1], kinds[r, i + 1]
     moved = (request.cached + model.block_tokens - 1) // model.block_tokens
     if 0 < moved <= own.host:
         own.host -= moved
