@@ -7,13 +7,14 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 import numpy as np
 
 from forerun.core.errors import TraceError
 from forerun.core.result.stats import student_quantile
+from forerun.serving.engine.outcome import Iterations
 from forerun.serving.inputs.inputs import ScenarioFiles
 from forerun.serving.inputs.pipeline import Floats
 from forerun.serving.llm.calibration.experiment import Experiment, Steps
@@ -316,19 +317,17 @@ def misses_of(rows: Sequence[Compared], errors: Mapping[str, float]) -> dict[str
 
 def _record(trials: Sequence[Trial], values: Floats, errors: dict[str, float]) -> FitRecord:
     """What the fit knows of itself, but for what it misses."""
-    most = {"prefill": 0, "decodes": 0, "kv": 0}
-    for trial in trials:
-        run = trial.iterations(values)
-        for name in most:
-            most[name] = max(most[name], int(getattr(run, name).max(initial=0)))
-    record = FitRecord(
-        experiments=len(trials),
-        prefill_tokens=most["prefill"],
-        decodes=most["decodes"],
-        kv_tokens=most["kv"],
-        step_error=0.0,
-    )
-    return stating(record, errors)
+    runs = [trial.iterations(values) for trial in trials]
+    return stating(FitRecord(experiments=len(trials), step_error=0.0, **_most(runs)), errors)
+
+
+def _most(runs: Sequence[Iterations | Steps]) -> dict[str, Any]:
+    """The most of one iteration in some, by the names that a record has for it."""
+    return {
+        "prefill_tokens": int(max(run.prefill.max(initial=0) for run in runs)),
+        "decodes": int(max(run.decodes.max(initial=0) for run in runs)),
+        "kv_tokens": int(max(run.kv.max(initial=0) for run in runs)),
+    }
 
 
 def stating(record: FitRecord, errors: dict[str, float], rows: Sequence[Compared] = ()) -> FitRecord:
@@ -458,11 +457,8 @@ def _of_steps(
     unsure = np.concatenate([unsure, np.zeros(len(COEFFICIENTS) - len(unsure))])
     record = FitRecord(
         experiments=len(tables),
-        prefill_tokens=int(max(table.prefill.max() for table in tables)),
-        decodes=int(max(table.decodes.max() for table in tables)),
-        kv_tokens=int(max(table.kv.max() for table in tables)),
+        **_most(tables),
         step_error=max(off),
-        errors={},
         spread=tuple(_rows(np.diag(unsure))),
     )
     return Calibration(section_of(values, record), None, steps, tuple(rows), (*notes, *said))

@@ -83,17 +83,10 @@ def from_hardware(
     a = weights_ms + HOST_MS + exchange_ms
     prefill = 2 * model.active_weights / flops_per_ms
     kv_bytes = model.kv_bytes(tensor_parallel, kv_bits or model.bits) * tensor_parallel
-    pair = 4 * model.layers * model.heads * model.head_dim
-    values = [
-        a,
-        prefill,
-        DECODE_MS,
-        kv_bytes / reads_per_ms,
-        pair / attends_per_ms,
-        REQUEST_MS,
-        weights_ms / prefill,
-    ]
-    at_peak = np.array([weights_ms, prefill, 0.0, values[3], values[4], 0.0, 0.0])
+    kv = kv_bytes / reads_per_ms
+    pair = 4 * model.layers * model.heads * model.head_dim / attends_per_ms
+    values = [a, prefill, DECODE_MS, kv, pair, REQUEST_MS, weights_ms / prefill]
+    at_peak = np.array([weights_ms, prefill, 0.0, kv, pair, 0.0, 0.0])
     # Products of 8-bit values take half as long at the peak; the start allows for slower kernels.
     multiplies = MULTIPLIES / 2 if bits < LOW_BITS else MULTIPLIES
     at_peak *= [READS, multiplies, 0.0, READS, ATTENDS, 0.0, 0.0]

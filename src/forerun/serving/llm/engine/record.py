@@ -80,8 +80,8 @@ def together(
     sent = ~np.isnan(there.enqueue_ms)
     recorded = None
     if prefilled.recorded is not None and decoded.recorded is not None:
-        pools = [vars(prefilled.recorded), {**vars(decoded.recorded)}]
-        pools[1]["replica"] = pools[1]["replica"] + replicas
+        behind = {"replica": decoded.recorded.replica + replicas}
+        pools = [vars(prefilled.recorded), vars(decoded.recorded) | behind]
         columns = {name: np.concatenate([pool[name] for pool in pools]) for name in pools[0]}
         order = np.lexsort((columns["replica"], columns["start_ms"]))
         recorded = iterations_of(lambda name: columns[name][order])

@@ -117,17 +117,17 @@ def language_plan(
         search = search.among(more, may_miss(confidence, traces))
     certificate = certificate_of(search, found, best, max_replicas=max_replicas, traces=traces)
     options = _options(search, best, inputs)
-    figures, sure = options["the plan"].figures, _sure(space, options, inputs)
-    summary = _summary(search, found, best, inputs, figures)
-    summary |= {name: getattr(sure["the plan"].figures, name) for name in LATENCIES if name in summary}
+    plan = options["the plan"]
+    summary = _summary(search, found, best, inputs, plan.figures)
+    summary |= {name: getattr(plan.sure.figures, name) for name in LATENCIES if name in summary}
     # The plan and what stands beside it may be one configuration: the first name is kept.
     notes = list(
         {
-            options[name].text: said for name in reversed(sure) if (said := _saturating(name, sure[name]))
+            one.text: said for name, one in reversed(options.items()) if (said := _saturating(name, one.sure))
         }.values()
     )
     notes.reverse()
-    tables = {"options": _options_table(options, sure, inputs)}
+    tables = {"options": _options_table(options, inputs)}
     doubt, cheaper = "", ""
     if tried is not None:
         steps = list(ladder(search, best, confidence))
@@ -138,10 +138,8 @@ def language_plan(
         notes += _settled_by(search, best, steps, inputs)
         notes += [RESAMPLED] if resamples(scenario.trace) else []
     else:
-        notes += _of_one_trace(scenario, figures, len(inputs.arrivals_ms))
-        doubt = _doubt(
-            options["the plan"], sure["the plan"], inputs, lambda margin: margin.value_ms <= margin.limit_ms
-        )
+        notes += _of_one_trace(scenario, plan.figures, len(inputs.arrivals_ms))
+        doubt = _doubt(plan, inputs, lambda margin: margin.value_ms <= margin.limit_ms)
         cheaper = _may_keep(search, best, inputs)
         notes += [f"a cheaper configuration may keep the objectives: {cheaper}"] if cheaper else []
     summary["proved_cheapest"] = not (doubt or cheaper)
@@ -221,16 +219,24 @@ class _Option(NamedTuple):
     cost_usd_per_h : what it costs.
     pipeline : on the scenario's own traffic.
     figures : of a whole run there.
+    sure : what can be said of these.
     """
 
     text: str
     cost_usd_per_h: float
     pipeline: Pipeline
     figures: Figures
+    sure: Shown
+
+
+def _option(space: Space, text: str, cost_usd_per_h: float, pipeline: Pipeline, inputs: Inputs) -> _Option:
+    """Run to the end on the scenario's own traffic."""
+    figures = whole(space, pipeline, inputs)
+    return _Option(text, cost_usd_per_h, pipeline, figures, shown(space, pipeline, inputs, figures))
 
 
 def _options(search: Search, best: VisitedCell, inputs: Inputs) -> dict[str, _Option]:
-    """The plan and what is next to it, run to the end on the scenario's own traffic."""
+    """The plan and what is next to it."""
     space = search.space
     cells = {"the plan": best.cell}
     for number, stage in enumerate(space.stages):
@@ -254,15 +260,12 @@ def _options(search: Search, best: VisitedCell, inputs: Inputs) -> dict[str, _Op
             cells["without a prefix cache"] = without.cell
     if (both := _doing_both(space, best.cell)) is not None:
         cells["as many that do both"] = both
-    now = (space.named(space.now()), _cost_now(inputs), inputs.pipeline)
     beside = {
-        name: (space.named(cell), float(space.cost(cell)), space.pipeline(cell, inputs))
+        name: _option(space, space.named(cell), float(space.cost(cell)), space.pipeline(cell, inputs), inputs)
         for name, cell in cells.items()
     }
-    return {
-        name: _Option(text, cost, pipeline, whole(space, pipeline, inputs))
-        for name, (text, cost, pipeline) in (beside | {"as it is now": now}).items()
-    }
+    now = _option(space, space.named(space.now()), _cost_now(inputs), inputs.pipeline, inputs)
+    return beside | {"as it is now": now}
 
 
 def _doing_both(space: Space, cell: Cell) -> Cell | None:
@@ -316,11 +319,6 @@ def _runner_up(search: Search, best: VisitedCell) -> VisitedCell | None:
     return min(kept(search.tried), key=lambda one: (one.key, rank(one)), default=None)
 
 
-def _sure(space: Space, options: dict[str, _Option], inputs: Inputs) -> dict[str, Shown]:
-    """What can be said of the options."""
-    return {name: shown(space, one.pipeline, inputs, one.figures) for name, one in options.items()}
-
-
 def _saturating(name: str, one: Shown) -> str:
     """The figures of an option that have no value, in words; empty if all have."""
     words = [
@@ -338,24 +336,24 @@ def _saturating(name: str, one: Shown) -> str:
     return f"saturating: {name}: {cause}{interval}" if words else ""
 
 
-def _doubt(option: _Option, one: Shown, inputs: Inputs, counts: Callable[[Margin], bool]) -> str:
+def _doubt(option: _Option, inputs: Inputs, counts: Callable[[Margin], bool]) -> str:
     """Which objectives lie within the fit's intervals of what must be within them, and what would settle it; empty if none.
 
     Parameters
     ----------
     option : the cell, run on the scenario's own traffic.
-    one : what can be said of it.
     inputs : the scenario's.
     counts : which objectives are asked about: those that it keeps, or those that it misses.
     """
+    doubtful = option.sure.doubtful
     asked = {key: margin for key, margin in option.figures.margins.items() if counts(margin)}
     # A cell that misses an objective beyond doubt is out, whatever the others may be.
-    if not asked or not (asked.keys() & one.doubtful.keys()):
+    if not asked or not (asked.keys() & doubtful.keys()):
         return ""
     words = []
     for key, margin in asked.items():
-        if key in one.doubtful:
-            low, high = one.doubtful[key]
+        if key in doubtful:
+            low, high = doubtful[key]
             words.append(
                 f"the fit's {COVERED:.0%} interval of the P{100 * margin.share:.4g} of the {margin.words}, {low:.3g} to "
                 f"{high:.3g} ms ({margin.value_ms:.3g} simulated), contains the objective, {margin.limit_ms:g} ms"
@@ -378,34 +376,24 @@ def _may_keep(search: Search, best: VisitedCell, inputs: Inputs) -> str:
             continue
         pipeline = space.pipeline(one.cell, inputs)
         if any(stage.llm is not None and stage.llm.cost.fit is not None for stage in pipeline.stages):
-            figures = whole(space, pipeline, inputs)
-            option = _Option(space.named(one.cell), float(space.cost(one.cell)), pipeline, figures)
-            sure = shown(space, pipeline, inputs, figures)
-            if doubt := _doubt(option, sure, inputs, lambda margin: margin.value_ms > margin.limit_ms):
+            option = _option(space, space.named(one.cell), float(space.cost(one.cell)), pipeline, inputs)
+            if doubt := _doubt(option, inputs, lambda margin: margin.value_ms > margin.limit_ms):
                 return doubt
     return ""
 
 
-def _options_table(options: dict[str, _Option], sure: dict[str, Shown], inputs: Inputs) -> Table:
-    return Table.of_rows(
-        plan_tables.OPTIONS,
-        [
-            (
-                name,
-                one.cost_usd_per_h,
-                _per_million(one.cost_usd_per_h, one.pipeline, inputs),
-                one.figures.met,
-                *plan_tables.row_of(sure[name].figures),
-                one.text,
-            )
-            for name, one in options.items()
-        ],
-    )
+def _options_table(options: dict[str, _Option], inputs: Inputs) -> Table:
+    rows = []
+    for name, one in options.items():
+        of_tokens = _per_million(one.cost_usd_per_h, one.pipeline, inputs)
+        row = plan_tables.row_of(one.sure.figures)
+        rows.append((name, one.cost_usd_per_h, of_tokens, one.figures.met, *row, one.text))
+    return Table.of_rows(plan_tables.OPTIONS, rows)
 
 
 def _in_worlds(search: Search, best: VisitedCell, tried: Tried, confidence: float) -> dict[str, Any]:
     """In how many worlds the plan keeps the objectives, of those that it was made for and of others."""
-    drawn = resamples(search.space.scenario.trace)
+    share = {"fresh_kept_low_share": tried.share.low, "fresh_kept_high_share": tried.share.high}
     return {
         "fresh_kept_share": tried.kept / tried.worlds,
         "confidence": confidence,
@@ -414,11 +402,7 @@ def _in_worlds(search: Search, best: VisitedCell, tried: Tried, confidence: floa
         "traces_allowed_to_fail": search.failing,
         "fresh_traces": tried.worlds,
         "fresh_traces_kept": tried.kept,
-        **(
-            {}
-            if drawn
-            else {"fresh_kept_low_share": tried.share.low, "fresh_kept_high_share": tried.share.high}
-        ),
+        **({} if resamples(search.space.scenario.trace) else share),
     }
 
 

@@ -79,7 +79,8 @@ class _Checked:
             for name, placed in self.scenario.configuration.items()
             if name == stage.name and placed.llm is not None
         }
-        self.prices = {name: Fraction(repr(float(usd))) for name, usd in self._prices().items()}
+        prices = {**ARTIFACT_PRICES_USD_PER_H, **self.scenario.prices_usd_per_h}
+        self.prices = {name: Fraction(repr(float(usd))) for name, usd in prices.items()}
         self.asked: dict[str, _Asked] = {}
         self.answers: dict[str, int] = {}
 
@@ -121,9 +122,6 @@ class _Checked:
             )
         return len(excluded)
 
-    def _prices(self) -> Mapping[str, float]:
-        return {**ARTIFACT_PRICES_USD_PER_H, **self.scenario.prices_usd_per_h}
-
     def _cells(self) -> Iterator[dict[str, _Choice]]:
         """Every cell of the space, by stage."""
         by_stage = []
@@ -131,20 +129,17 @@ class _Checked:
             plan, own = llm.plan, self.scenario.configuration[name].hardware
             hardware = [one.hardware for one in plan.hardware] or [own]
             counts = plan.replicas or range(1, self.max_replicas + 1)
-            axes = [
-                (axis, listed or (getattr(llm, axis),))
-                for axis, listed in (
-                    (field, getattr(plan, field))
-                    for field in plan.__struct_fields__
-                    if field not in ("hardware", "replicas")
-                )
-            ]
+            axes = {
+                axis: getattr(plan, axis) or (getattr(llm, axis),)
+                for axis in plan.__struct_fields__
+                if axis not in ("hardware", "replicas")
+            }
             by_stage.append(
                 [
-                    {"hardware": one, "replicas": count, **dict(zip((axis for axis, _ in axes), chosen))}
+                    {"hardware": one, "replicas": count, **dict(zip(axes, chosen))}
                     for one in hardware
                     for count in counts
-                    for chosen in itertools.product(*(listed for _, listed in axes))
+                    for chosen in itertools.product(*axes.values())
                 ]
             )
         for chosen in itertools.product(*by_stage):

@@ -44,9 +44,7 @@ CELLS: Final = TableSchema(
     (
         Column("cost_usd_per_h", "$/h", "price times replicas, all stages"),
         Column(
-            "verdict",
-            "",
-            "met; missed: it was run; bounded: it cannot keep the objectives; left out: as dear, worse in one world",
+            "verdict", "", "met, missed, bounded: cannot keep them, or left out: as dear, worse in one world"
         ),
         Column("reason", "", "of a bounded cell"),
         Column("hardware", "", "what the stages run on"),
@@ -72,16 +70,10 @@ HARDWARE: Final = TableSchema(
     "hardware",
     (
         Column("hardware", "", "what all stages run on; several where stages differ"),
-        Column(
-            "cost_usd_per_h",
-            "$/h",
-            "cost of the cheapest cell that keeps the objectives; nan: none was found",
-        ),
+        Column("cost_usd_per_h", "$/h", "of the cheapest cell that keeps the objectives; nan: there is none"),
         Column("most_rps", "1/s", "the rate up to which it keeps them: the same requests, sped up"),
         Column("goodput_per_dollar", "1/$", "requests that meet every limit for a dollar, at that rate"),
-        Column(
-            "per_million_tokens_usd", "$", "cost over the tokens of all answers, in millions, at that rate"
-        ),
+        Column("per_million_tokens_usd", "$", "cost of a million tokens of the answers, at that rate"),
         _CONFIGURATION,
     ),
     "the cheapest cell of each hardware",

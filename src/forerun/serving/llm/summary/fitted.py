@@ -40,9 +40,7 @@ INTERVALS: Final = TableSchema(
         Column("value", "ms", "as simulated; none where it is saturating"),
         Column("low", "ms", "where 90 % of measurements should lie at least"),
         Column("high", "ms", "and at most"),
-        Column(
-            "saturating", "", "iterations 5 % longer or shorter change it by half: a value would say nothing"
-        ),
+        Column("saturating", "", "iterations 5 % longer or shorter change it by half: it has no value"),
     ),
     "one figure of a stage whose costs were fitted",
 )
