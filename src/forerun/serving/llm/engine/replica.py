@@ -624,10 +624,8 @@ class Replica:
 
     def hits(self, segments: Sequence[int], prompt: int) -> int:
         """How many tokens at the beginning of a prompt are in the cache, one token left out."""
-        return (
-            len(self._hits(Request(-1, prompt, 1, 0, segments=tuple(segments)), prompt))
-            * self.llm.block_tokens
-        )
+        blocks = self._hits(Request(-1, prompt, 1, 0, segments=tuple(segments)), prompt)
+        return len(blocks) * self.llm.block_tokens
 
     def _hits(self, request: Request, tokens: int) -> list[Block]:
         found = []
@@ -784,11 +782,9 @@ class Replicas:
                 free or self.replicas[: self.active],
                 key=lambda one: (-one.hits(segments, prompt) * bool(free), *fewest(one)),
             )
-        return (
-            min(self.replicas[: self.active], key=fewest)
-            if self.llm.routing == "least-requests"
-            else self.replicas[self._turn % self.active]
-        )
+        if self.llm.routing == "least-requests":
+            return min(self.replicas[: self.active], key=fewest)
+        return self.replicas[self._turn % self.active]
 
     def _best(self, routing: Scored, request: Request, segments: list[int], now_ms: float) -> Replica:
         """The replica with the highest score, of equal ones that whose turn it is."""
@@ -869,20 +865,9 @@ class ApartReplicas:
             left.append([request.query for request in requests if request.emitted == request.output])
         while self._under_way and self._under_way[0][0] <= now_ms:
             *_, request = heappop(self._under_way)
-            self.second.join(
-                Request(
-                    request.query,
-                    request.prompt,
-                    request.output,
-                    0,
-                    emitted=1,
-                    cached=request.prompt,
-                    away=True,
-                    first_ms=request.first_ms,
-                    last_ms=request.first_ms,
-                ),
-                now_ms,
-            )
+            there = Request(request.query, request.prompt, request.output, 0, emitted=1, away=True)
+            there.cached, there.first_ms, there.last_ms = request.prompt, request.first_ms, request.first_ms
+            self.second.join(there, now_ms)
         return left
 
     def enter(self, query: int, now_ms: float) -> bool:

@@ -32,17 +32,13 @@ POINTS = 300
 def llm_figures(tables: Mapping[str, Table], summary: Mapping[str, Any]) -> list[Figure]:
     """How long the first token takes, how fast the others follow, and what the replicas hold over time."""
     requests, course = tables["requests"], tables.get("llm_course")
-    distributions = [
+    shown = [
         _distribution(requests, summary, one, WORDS[one], column, caption)
         for one, (column, caption) in DISTRIBUTIONS.items()
         if (one in ALWAYS or any(key.endswith(f"{one}_slo_ms") for key in summary))
         and not np.isnan(requests[column]).all()
     ]
-    shown = (
-        distributions
-        if course is None
-        else [*distributions, _requests(course), _cache(course), _tokens(course)]
-    )
+    shown += [] if course is None else [_requests(course), _cache(course), _tokens(course)]
     return [*shown, _timeline(tables["iterations"])] if "iterations" in tables else shown
 
 

@@ -488,17 +488,10 @@ def _hardware_table(search: Search, inputs: Inputs) -> Table:
         chosen = min((one for one in level if search.keeps(one)), key=rank).cell
         cost, pipeline = float(space.cost(chosen)), space.pipeline(chosen, inputs)
         busy = _at_most(space, chosen, inputs)
-        good_per_h = whole(space, pipeline, busy).goodput_share * mean_rate_rps(busy.arrivals_ms) * 3600
-        rows.append(
-            (
-                label,
-                cost,
-                mean_rate_rps(busy.arrivals_ms),
-                good_per_h / cost if cost else float("nan"),
-                _per_million(cost, pipeline, busy),
-                space.named(chosen),
-            )
-        )
+        most_rps, of_tokens = mean_rate_rps(busy.arrivals_ms), _per_million(cost, pipeline, busy)
+        good_per_h = whole(space, pipeline, busy).goodput_share * most_rps * 3600
+        of_goodput = good_per_h / cost if cost else float("nan")
+        rows.append((label, cost, most_rps, of_goodput, of_tokens, space.named(chosen)))
     return Table.of_rows(plan_tables.HARDWARE, rows)
 
 

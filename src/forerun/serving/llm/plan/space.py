@@ -281,9 +281,7 @@ def space_of(scenario: Scenario, inputs: Inputs, *, max_replicas: int) -> Space:
     Raises ScenarioError, ProfileError or UsageError with every problem.
     """
     prices = {**ARTIFACT_PRICES_USD_PER_H, **scenario.prices_usd_per_h}
-    problems: list[Problem] = [
-        Problem(f"$.{where}", what) for wrong, where, what in _unplannable(scenario) if wrong
-    ]
+    problems = list(_unplannable(scenario))
     stages, fixed = [], Fraction(0)
     for number, stage in enumerate(inputs.pipeline.stages):
         placed = scenario.configuration[stage.name]
@@ -321,23 +319,20 @@ def space_of(scenario: Scenario, inputs: Inputs, *, max_replicas: int) -> Space:
     return space
 
 
-def _unplannable(scenario: Scenario) -> list[tuple[bool, str, str]]:
-    checks = [(scenario.tuned, "tuner", f"{KEPT}; plan with tuner: fixed (--set tuner=fixed)")]
+def _unplannable(scenario: Scenario) -> Iterator[Problem]:
+    if scenario.tuned:
+        yield Problem("$.tuner", f"{KEPT}; plan with tuner: fixed (--set tuner=fixed)")
     for name, placed in scenario.configuration.items():
-        checks.append((bool(placed.changes), f"configuration.{name}.changes", f"{KEPT}; remove the changes"))
-        if placed.llm is not None:
-            others = [one for one in placed.llm.plan.scheduler if one != placed.llm.scheduler]
-            where, what = (
-                f"configuration.{name}.llm.plan.scheduler",
-                "has classes of requests; let it be the stage's own",
-            )
-            checks.append((any(one.rules().classes is not None for one in others), where, what))
-            strange = any(
-                one not in (None, placed.llm.prefix_cache) for one in placed.llm.plan.prefix_cache or ()
-            )
-            where = f"configuration.{name}.llm.plan.prefix_cache"
-            checks.append((strange, where, "is the stage's own or null"))
-    return checks
+        where, llm = f"$.configuration.{name}", placed.llm
+        if placed.changes:
+            yield Problem(f"{where}.changes", f"{KEPT}; remove the changes")
+        if llm is None:
+            continue
+        if any(one.rules().classes is not None for one in llm.plan.scheduler if one != llm.scheduler):
+            what = "has classes of requests; let it be the stage's own"
+            yield Problem(f"{where}.llm.plan.scheduler", what)
+        if any(one not in (None, llm.prefix_cache) for one in llm.plan.prefix_cache or ()):
+            yield Problem(f"{where}.llm.plan.prefix_cache", "is the stage's own or null")
 
 
 def _hardware(hardware: str, llm: LanguageModelSpec) -> tuple[PlannedHardware, ...]:

@@ -94,10 +94,6 @@ CONFIDENCES: Final = TableSchema(
 )
 
 
-#: a cell, its figures, and what is less the better
-_Point = tuple[Cell, Figures, tuple[float, ...]]
-
-
 def row_of(figures: Figures | None) -> tuple[float, float, float]:
     """The columns that say how a cell does; nan where it was not run to the end, and near saturation."""
     if figures is None:
@@ -138,17 +134,9 @@ def cells_table(search: Search) -> Table:
         if first is not None and verdict == "met":
             (_, drawn, inputs), figures = first
             sure = _sure(drawn, one.cell, figures, inputs)
-        row = row_of(sure)
-        rows.append(
-            (
-                float(space.cost(one.cell)),
-                verdict,
-                reason(space, one) if verdict == "bounded" else "",
-                hardware_of(one.cell),
-                *row,
-                space.named(one.cell),
-            )
-        )
+        why, hardware = reason(space, one) if verdict == "bounded" else "", hardware_of(one.cell)
+        cost = float(space.cost(one.cell))
+        rows.append((cost, verdict, why, hardware, *row_of(sure), space.named(one.cell)))
     return Table.of_rows(CELLS, rows)
 
 
@@ -159,11 +147,8 @@ def confidence_table(search: Search, steps: Sequence[Step]) -> Table:
     for share, best in steps:
         cost, kept, name = float("nan"), (float("nan"),) * 3, ""
         if best is not None:
-            cost, name, count = (
-                float(search.space.cost(best.cell)),
-                search.space.named(best.cell),
-                len(search.worlds),
-            )
+            cost, name = float(search.space.cost(best.cell)), search.space.named(best.cell)
+            count = len(search.worlds)
             interval = proportion_interval(count - best.failing, count)
             kept = (1 - best.failing / count, interval.low, interval.high)
         rows.append((share, *kept, cost, cost - before, name))
@@ -179,22 +164,17 @@ def pareto(space: Space, kept: list[tuple[Cell, Figures]], inputs: Inputs) -> Ta
     kept : cells that keep the objectives, with their figures.
     inputs : the scenario's, on the traffic that these are of.
     """
-    points: list[_Point] = [
-        (
-            cell,
-            figures,
-            (float(space.cost(cell)), -figures.goodput_share, figures.ttft_p99_ms, figures.tpot_p99_ms),
-        )
-        for cell, figures in kept
-    ]
-    front: list[_Point] = []
-    for cell, figures, worth in sorted(points, key=lambda point: point[2]):
-        if not any(all(a <= b for a, b in zip(other, worth)) for _, _, other in front):
-            front.append((cell, figures, worth))
-    return Table.of_rows(
-        PARETO,
-        [
-            (float(space.cost(cell)), *row_of(_sure(space, cell, figures, inputs)), space.named(cell))
-            for cell, figures, _ in front
-        ],
-    )
+
+    def worth(one: tuple[Cell, Figures]) -> tuple[float, ...]:
+        """What is less the better."""
+        goodput, ttft_ms, tpot_ms = row_of(one[1])
+        return float(space.cost(one[0])), -goodput, ttft_ms, tpot_ms
+
+    front: list[tuple[float, ...]] = []
+    rows = []
+    for cell, figures in sorted(kept, key=worth):
+        own = worth((cell, figures))
+        if not any(all(a <= b for a, b in zip(other, own)) for other in front):
+            front.append(own)
+            rows.append((own[0], *row_of(_sure(space, cell, figures, inputs)), space.named(cell)))
+    return Table.of_rows(PARETO, rows)

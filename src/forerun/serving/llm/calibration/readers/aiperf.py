@@ -13,9 +13,8 @@ from forerun.core.trace.repair import Complaints, shown
 from forerun.core.trace.rows import Field
 from forerun.core.trace.source import Source
 from forerun.serving.llm.calibration.experiment import Experiment, recorded, sent_in_turn
+from forerun.serving.llm.calibration.readers.values import UNITS
 
-#: ms in a unit of time; tokens are counted
-UNITS: Final = {"ns": 1e-6, "us": 1e-3, "ms": 1.0, "s": 1e3}
 TIME: Final = Field(name="time", minimum=0)
 TOKENS: Final = Field(name="tokens", kind="int", minimum=1, whole_decimals=True)
 #: metrics that are read, in the order of a row

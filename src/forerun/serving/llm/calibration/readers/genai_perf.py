@@ -10,10 +10,8 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from forerun.core.trace.documents import JsonDocument
-from forerun.serving.inputs.pipeline import Ints
-from forerun.serving.llm.calibration.experiment import SHARES, Experiment, Load
-from forerun.serving.llm.calibration.readers.aiperf import UNITS
-from forerun.serving.llm.calibration.readers.values import count, lengths, maybe, number, section
+from forerun.serving.llm.calibration.experiment import Experiment, Load
+from forerun.serving.llm.calibration.readers.values import count, drawn_lengths, maybe, number, times, unit_ms
 from forerun.serving.traces.request_rate import sent_ms
 
 METRICS: Final = {
@@ -49,13 +47,7 @@ def read(document: JsonDocument, seed: int) -> Experiment:
     for metric, name in METRICS.items():
         if name not in document.value:
             continue
-        unit = section(document, name).get("unit")
-        if unit not in UNITS:
-            raise document.error(f"the unit {unit!r} is no time; known: {', '.join(UNITS)}", name, "unit")
-        for share in ("mean", *SHARES):
-            value = maybe(document, name, "avg" if share == "mean" else share)
-            if value is not None:
-                measured[f"{metric}_{share}_ms"] = value * UNITS[unit]
+        measured |= times(document, metric, unit_ms(document, "unit", name), name, spelt={"mean": ("avg",)})
     cap, rate_rps = (_asked(document, name) for name in ("concurrency", "request_rate"))
     if cap is None and rate_rps is None:
         raise document.error("neither concurrency nor request_rate is stated", "input_config")
@@ -67,7 +59,10 @@ def read(document: JsonDocument, seed: int) -> Experiment:
     notes = [f"the file does not list requests: lengths are drawn like its distributions; {sending}"]
     errors = maybe(document, "error_request_count", "avg") or 0
     notes += [f"{errors:g} requests failed and are left out"] if errors else []
-    prompt, output = (_lengths(document, name, served, seed + at) for at, name in enumerate(TOKENS))
+    prompt, output = (
+        drawn_lengths(document, served, seed + at, QUANTILES, name, mean="avg")
+        for at, name in enumerate(TOKENS)
+    )
     load = Load(
         sent_ms(served, rate_rps or math.inf, 1.0, seed), prompt, output, None if cap is None else round(cap)
     )
@@ -81,9 +76,3 @@ def _asked(document: JsonDocument, name: str) -> float | None:
         if value is not None:
             return value
     return None
-
-
-def _lengths(document: JsonDocument, name: str, n: int, seed: int) -> Ints:
-    quantiles = [(share, maybe(document, name, quantile)) for quantile, share in QUANTILES.items()]
-    table = [(share, value) for share, value in quantiles if value is not None]
-    return lengths(table if len(table) > 1 else (), number(document, name, "avg", least=1), n, seed)

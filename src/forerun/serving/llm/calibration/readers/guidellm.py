@@ -24,6 +24,7 @@ from forerun.serving.llm.calibration.readers.values import (
     maybe,
     number,
     section,
+    times,
     whole,
 )
 from forerun.serving.traces.request_rate import sent_ms as benchmark_ms
@@ -37,6 +38,8 @@ QUANTILES: Final = {
     "p001": 0.001, "p01": 0.01, "p05": 0.05, "p10": 0.1, "p25": 0.25, "p50": 0.5, "p75": 0.75, "p90": 0.9,
     "p95": 0.95, "p99": 0.99, "p999": 0.999,
 }  # fmt: skip
+#: where quantiles of times are
+SPELT: Final = {"p50": ("median",), "p90": ("percentiles", "p90"), "p99": ("percentiles", "p99")}
 VERSIONS: Final = (1, 2)
 
 
@@ -160,15 +163,8 @@ class _Item:
             inner = [(q, maybe(self._document, *place, "percentiles", key)) for key, q in QUANTILES.items()]
             table = [(q, value) for q, value in (ends[0], *inner, ends[1]) if value is not None]
             tokens.append(lengths(table if len(table) > 1 else (), mean, served, self._seed + at))
-        found = {}
+        found: dict[str, float] = {}
         for metric, (name, scale) in METRICS.items():
             place = (*self._place, "metrics", name, "successful")
-            found[f"{metric}_mean_ms"] = number(self._document, *place, "mean") * scale
-            for share in ("p90", "p99"):
-                value = maybe(self._document, *place, "percentiles", share)
-                if value is not None:
-                    found[f"{metric}_{share}_ms"] = value * scale
-            median = maybe(self._document, *place, "median")
-            if median is not None:
-                found[f"{metric}_p50_ms"] = median * scale
+            found |= times(self._document, metric, scale, *place, spelt=SPELT)
         return (tokens[0], tokens[1]), found

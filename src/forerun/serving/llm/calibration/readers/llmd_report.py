@@ -11,20 +11,19 @@ import math
 from collections.abc import Mapping
 from typing import Any, Final
 
-from forerun.serving.llm.calibration.experiment import SHARES, Experiment, Load
+from forerun.serving.llm.calibration.experiment import Experiment, Load
 from forerun.serving.llm.calibration.readers.values import (
     Described,
     count,
     drawn_lengths,
     maybe,
     number,
-    section,
+    times,
+    unit_ms,
 )
 from forerun.serving.traces.request_rate import sent_ms as benchmark_ms
 
 VERSIONS: Final = ("0.1", "0.2", "0.2.1")
-#: ms in a unit of the report
-UNITS: Final = {"ms": 1.0, "s": 1e3}
 #: quantiles that a report has, by their share
 QUANTILES: Final = {
     "min": 0.0, "p0p1": 0.001, "p1": 0.01, "p5": 0.05, "p10": 0.1, "p25": 0.25, "p50": 0.5, "p75": 0.75,
@@ -76,17 +75,10 @@ def read(document: Described, seed: int) -> Experiment:
 
 def _figures(document: Described, place: tuple[str, ...]) -> dict[str, float]:
     """Means and quantiles of the times to the first and to the last token."""
-    found = {}
+    found: dict[str, float] = {}
     for metric, name in (("ttft", "time_to_first_token"), ("e2e", "request_latency")):
         where = (*place, "latency", name)
-        unit = section(document, *where).get("units")
-        if unit not in UNITS:
-            raise document.error(f"the unit {unit!r} is no time; known: {', '.join(UNITS)}", *where, "units")
-        found[f"{metric}_mean_ms"] = number(document, *where, "mean") * UNITS[unit]
-        for share in SHARES:
-            value = maybe(document, *where, share)
-            if value is not None:
-                found[f"{metric}_{share}_ms"] = value * UNITS[unit]
+        found |= times(document, metric, unit_ms(document, "units", *where), *where, spelt={})
     return found
 
 

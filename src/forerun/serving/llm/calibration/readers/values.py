@@ -12,7 +12,10 @@ import numpy as np
 from forerun.core.errors import Problem, ScenarioError, TraceError
 from forerun.core.scenario.text import Document, read_document
 from forerun.serving.inputs.pipeline import Floats, Ints
+from forerun.serving.llm.calibration.experiment import SHARES
 
+#: ms in a unit of time
+UNITS: Final = {"ns": 1e-6, "us": 1e-3, "ms": 1.0, "s": 1e3}
 #: tokens of one prompt or answer, and requests of one benchmark, at most
 MOST_TOKENS: Final = 10_000_000
 MOST_REQUESTS: Final = 5_000_000
@@ -139,7 +142,12 @@ def lengths(table: Sequence[tuple[float, float]], mean: float, n: int, seed: int
 
 
 def drawn_lengths(
-    document: Described, n: int, seed: int, quantiles: Mapping[str, float], *place: str | int
+    document: Described,
+    n: int,
+    seed: int,
+    quantiles: Mapping[str, float],
+    *place: str | int,
+    mean: str = "mean",
 ) -> Ints:
     """Tokens like the quantiles and the mean of a summary. Raises TraceError where it has no mean.
 
@@ -149,11 +157,38 @@ def drawn_lengths(
     seed : of their order.
     quantiles : shares by the names that the summary has for them.
     place : of the summary.
+    mean : its name there.
     """
-    mean = number(document, *place, "mean", least=1)
+    of_all = number(document, *place, mean, least=1)
     found = [(share, maybe(document, *place, name)) for name, share in quantiles.items()]
     table = [(share, value) for share, value in found if value is not None]
-    return lengths(table if len(table) > 1 else (), mean, n, seed)
+    return lengths(table if len(table) > 1 else (), of_all, n, seed)
+
+
+def times(
+    document: Described, metric: str, unit_ms: float, *place: str | int, spelt: Mapping[str, tuple[str, ...]]
+) -> dict[str, float]:
+    """The mean and those quantiles of a metric that a summary has, in ms. Raises TraceError where it has no mean.
+
+    Parameters
+    ----------
+    metric : as an experiment names it.
+    unit_ms : ms in a unit of the summary.
+    place : of the summary.
+    spelt : where it has what is not under its own name.
+    """
+    where = {share: (*place, *spelt.get(share, (share,))) for share in ("mean", *SHARES)}
+    found = {share: maybe(document, *at) for share, at in where.items()}
+    found["mean"] = number(document, *where["mean"])
+    return {f"{metric}_{share}_ms": value * unit_ms for share, value in found.items() if value is not None}
+
+
+def unit_ms(document: Described, key: str, *place: str | int) -> float:
+    """Ms in the unit that a summary states. Raises TraceError for one that is no time."""
+    unit = section(document, *place).get(key)
+    if unit not in UNITS:
+        raise document.error(f"the unit {unit!r} is no time; known: {', '.join(UNITS)}", *place, key)
+    return UNITS[unit]
 
 
 def _at(document: Described, place: Sequence[str | int]) -> Any:
