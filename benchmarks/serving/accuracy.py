@@ -90,16 +90,22 @@ def row(model: str, name: str, one: Trial, errors: dict[str, float]) -> dict[str
     }
 
 
+def rows(table: Steps, chosen: Any) -> Steps:
+    """Some of the iterations."""
+    columns = (table.prefill, table.decodes, table.kv, table.took_ms)
+    return Steps(table.name, *(column[chosen] for column in columns))
+
+
 def steps() -> Iterator[dict[str, Any]]:
     """Iterations: two thirds predict one third; the lighter half of a run predicts the heavier."""
     for run in STEPS:
         (table,) = read_measurements(SHARED / "blis" / "steps" / f"{run}.csv.gz")
         assert isinstance(table, Steps)
-        decoding = table.rows(table.prefill == 0)
+        decoding = rows(table, table.prefill == 0)
         chosen = np.random.default_rng(0).random(len(decoding)) < 2 / 3
-        within = fit_steps([decoding.rows(chosen)]).mean_error(decoding.rows(~chosen))
+        within = fit_steps([rows(decoding, chosen)]).mean_error(rows(decoding, ~chosen))
         light = decoding.decodes <= np.median(decoding.decodes)
-        across = fit_steps([decoding.rows(light)]).mean_error(decoding.rows(~light))
+        across = fit_steps([rows(decoding, light)]).mean_error(rows(decoding, ~light))
         yield {
             "run": run,
             "iterations": len(decoding),

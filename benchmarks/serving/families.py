@@ -40,10 +40,12 @@ from forerun.core.result.stats import student_quantile
 from forerun.serving.inputs.inputs import ScenarioFiles
 from forerun.serving.inputs.pipeline import Floats
 from forerun.serving.llm.calibration.bottom_up import OVERHEAD, kernel_times, with_overhead
-from forerun.serving.llm.calibration.calibrate import COVERED, Compared, comparison, trial_of
+from forerun.serving.llm.calibration.calibrate import Compared, comparison, trial_of
 from forerun.serving.llm.calibration.experiment import Experiment, recorded
 from forerun.serving.llm.calibration.families import half_widths
-from forerun.serving.llm.calibration.kernels import ModelKernels, read_kernels
+from forerun.serving.llm.calibration.kernel_tables import read_tables
+from forerun.serving.llm.calibration.kernels import Kernels, ModelKernels, Precision
+from forerun.serving.llm.calibration.knee import COVERED
 from forerun.serving.llm.calibration.readers import read_measurements
 from forerun.serving.llm.calibration.server import Server
 from forerun.serving.llm.inputs.accelerators import ACCELERATORS
@@ -117,7 +119,7 @@ def errors_by_family() -> Errors:
 def lmbench(series: str, replicas: int) -> Iterator[tuple[str, float, float]]:
     """Errors of one series; how much of its prompts was in the cache is not known, so the time per token alone is judged."""
     names = [f"a100_sxm.vllm-0.14.0.{name}.csv.gz" for name in TABLES[:4]]
-    tables = read_kernels([SHARED / "aiconfigurator" / name for name in names])
+    tables = Kernels.of(read_tables([SHARED / "aiconfigurator" / name for name in names])[-1], Precision())
     known = shape("meta-llama/Llama-3.1-70B-Instruct")
     assert known is not None
     server = Server(

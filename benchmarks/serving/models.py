@@ -45,7 +45,8 @@ from forerun.serving.llm.calibration.bottom_up import (
 from forerun.serving.llm.calibration.calibrate import Compared, comparison, interval_errors
 from forerun.serving.llm.calibration.experiment import Experiment, Load, recorded
 from forerun.serving.llm.calibration.fitting import Trial, fit
-from forerun.serving.llm.calibration.kernels import Kernels, ModelKernels, read_kernels
+from forerun.serving.llm.calibration.kernel_tables import read_tables
+from forerun.serving.llm.calibration.kernels import Kernels, ModelKernels, Precision
 from forerun.serving.llm.calibration.physics import Physics, from_hardware, from_measurements
 from forerun.serving.llm.calibration.server import Server
 from forerun.serving.llm.inputs.accelerators import ACCELERATORS
@@ -348,7 +349,9 @@ def client_ms_of(kernels: Mapping[tuple[str, str, int], Floats], without: str = 
 def tables() -> Kernels:
     """Times of kernels on the accelerator of these experiments."""
     folder = SHARED / "aiconfigurator"
-    return read_kernels([folder / f"h100_sxm.vllm-0.14.0.{name}.csv.gz" for name in TABLES])
+    return Kernels.of(
+        read_tables([folder / f"h100_sxm.vllm-0.14.0.{name}.csv.gz" for name in TABLES])[-1], Precision()
+    )
 
 
 def kernels_of(found: Kernels, group: tuple[str, str, int]) -> Floats:
@@ -363,7 +366,7 @@ def sweep(law: Overhead) -> Iterator[dict[str, Any]]:
     folder, known = SHARED / "aiconfigurator", shape(SWEPT)
     assert known is not None
     names = [f"h100_sxm.vllm-0.24.0.{name}.csv.gz" for name in TABLES[:3]]
-    found = read_kernels([folder / name for name in names])
+    found = Kernels.of(read_tables([folder / name for name in names])[-1], Precision())
     own = kernel_times(ModelKernels(found, known, 1, ACCELERATORS[CARDS["H100"]]), QWEN.max_seqs)
     values = with_overhead(own, law, known.layers, found.program)
     for name in RATES:

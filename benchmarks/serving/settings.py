@@ -42,7 +42,8 @@ from forerun.serving.inputs.pipeline import Floats
 from forerun.serving.llm.calibration.bottom_up import OVERHEAD, kernel_times, with_overhead
 from forerun.serving.llm.calibration.calibrate import trial_of
 from forerun.serving.llm.calibration.experiment import Experiment, Load
-from forerun.serving.llm.calibration.kernels import ModelKernels, read_kernels
+from forerun.serving.llm.calibration.kernel_tables import read_tables
+from forerun.serving.llm.calibration.kernels import Kernels, ModelKernels, Precision
 from forerun.serving.llm.calibration.physics import Physics
 from forerun.serving.llm.calibration.readers import read_measurements
 from forerun.serving.llm.calibration.replay import COEFFICIENTS
@@ -91,7 +92,7 @@ def built(card: str, max_seqs: int) -> tuple[ModelKernels, Floats]:
     known = shape(MODEL)
     assert known is not None
     accelerator = next(one for name, one in ACCELERATORS.items() if name.lower().startswith(card))
-    kernels = ModelKernels(read_kernels(tables), known, 1, accelerator)
+    kernels = ModelKernels(Kernels.of(read_tables(tables)[-1], Precision()), known, 1, accelerator)
     values = with_overhead(kernel_times(kernels, max_seqs), OVERHEAD, known.layers, kernels.kernels.program)
     # Seats are few enough for the host to keep up.
     return kernels, values[: len(COEFFICIENTS)]

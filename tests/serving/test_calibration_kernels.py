@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -21,7 +21,8 @@ from forerun.serving.llm.calibration.bottom_up import (
     kernel_times,
     with_overhead,
 )
-from forerun.serving.llm.calibration.kernels import ModelKernels, read_kernels
+from forerun.serving.llm.calibration.kernel_tables import read_tables
+from forerun.serving.llm.calibration.kernels import Kernels, ModelKernels, Precision
 from forerun.serving.llm.inputs.accelerators import ACCELERATORS, Accelerator
 from forerun.serving.llm.inputs.architecture import read_architecture
 
@@ -34,6 +35,11 @@ DEVICE = "NVIDIA H100 80GB HBM3"
 RESULTS = Path(__file__).parents[2] / "benchmarks" / "results"
 SIZES = (1, 8, 64, 256, 1024, 8192)
 COLUMNS = (256, 4096, 65536)
+
+
+def read_kernels(files: Sequence[Path], precision: Precision | None = None) -> Kernels:
+    """The tables in some files, the newest of several versions."""
+    return Kernels.of(read_tables(files)[-1], precision or Precision())
 
 
 def product_ms(m: float, n: float, k: float) -> float:

@@ -13,12 +13,12 @@ from forerun.core.errors import TraceError
 from forerun.core.scenario.text import read_document
 from forerun.serving.llm.calibration.bottom_up import UNSEEN
 from forerun.serving.llm.calibration.kernel_tables import KernelTables, nearest, read_tables, version_key
-from forerun.serving.llm.calibration.kernels import Kernels, ModelKernels, Precision, read_kernels
+from forerun.serving.llm.calibration.kernels import Kernels, ModelKernels, Precision
 from forerun.serving.llm.inputs.accelerators import ACCELERATORS, Accelerator
 from forerun.serving.llm.inputs.architecture import read_architecture
 
 from ..conftest import cases, shared_path
-from .test_calibration_kernels import CARD, DEVICE, tables
+from .test_calibration_kernels import CARD, DEVICE, read_kernels, tables
 from .test_llm_memory import LLAMA
 from .test_llm_memory import saved as config
 

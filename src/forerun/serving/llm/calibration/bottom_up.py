@@ -22,13 +22,7 @@ import numpy as np
 from forerun.core.errors import ScenarioError, TraceError, known_names
 from forerun.serving.inputs.inputs import ScenarioFiles
 from forerun.serving.inputs.pipeline import Floats
-from forerun.serving.llm.calibration.calibrate import (
-    Calibration,
-    comparison,
-    misses_of,
-    section_of,
-    trial_of,
-)
+from forerun.serving.llm.calibration.calibrate import Calibration, comparison, misses_of, section_of, trial_of
 from forerun.serving.llm.calibration.experiment import Experiment, Steps
 from forerun.serving.llm.calibration.kernel_tables import KernelTables, nearest, read_tables
 from forerun.serving.llm.calibration.kernels import Kernels, ModelKernels, Precision

@@ -19,7 +19,7 @@ from forerun.serving.inputs.inputs import ScenarioFiles
 from forerun.serving.inputs.pipeline import Floats
 from forerun.serving.llm.calibration.experiment import Experiment, Steps
 from forerun.serving.llm.calibration.fitting import FARTHEST, PRECISION, Fit, Trial, fit
-from forerun.serving.llm.calibration.knee import DEVIATIONS, STEP, growth, interval, saturating
+from forerun.serving.llm.calibration.knee import COVERED, DEVIATIONS, STEP, growth, interval, saturating
 from forerun.serving.llm.calibration.physics import Physics, from_hardware, from_measurements
 from forerun.serving.llm.calibration.readers import read_measurements
 from forerun.serving.llm.calibration.replay import COEFFICIENTS, LEAST, possible
@@ -28,8 +28,6 @@ from forerun.serving.llm.calibration.steps import SAID, StepFit, fit_steps
 from forerun.serving.llm.inputs.accelerators import ACCELERATORS
 from forerun.serving.llm.scenario.language_model import Coefficients, FitRecord, Row, together
 
-#: share of unseen figures that an interval should cover
-COVERED: Final = 0.9
 #: an interval is at least this wide to either side, as a share
 LEAST_ERROR: Final = 0.02
 #: experiments from which on each is left out once, to see how far off the others are

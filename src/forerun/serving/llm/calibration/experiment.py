@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
 
-from forerun.serving.inputs.pipeline import Bools, Floats, Ints
+from forerun.serving.inputs.pipeline import Floats, Ints
 
 #: shares of requests whose quantiles are compared, by the name of the quantile
 SHARES: Final[Mapping[str, float]] = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
@@ -102,16 +102,6 @@ class Steps:
     def __len__(self) -> int:
         return len(self.took_ms)
 
-    def rows(self, chosen: Bools) -> Steps:
-        """Some of the iterations."""
-        return replace(
-            self,
-            prefill=self.prefill[chosen],
-            decodes=self.decodes[chosen],
-            kv=self.kv[chosen],
-            took_ms=self.took_ms[chosen],
-        )
-
 
 def latencies(ttft_ms: Floats, e2e_ms: Floats, output: Ints) -> dict[str, float]:
     """Means and quantiles of the latencies of requests.
@@ -162,7 +152,7 @@ def recorded(
     )
     prompt, output = (column[order].astype(np.int64) for column in tokens)
     late_ms = sent_ms - sent_ms[0] - (planned_ms - planned_ms[0])
-    cap = _most_in_flight(sent_ms, sent_ms + e2e_ms) if np.quantile(late_ms, 0.9) > LATE_MS else None
+    cap = int(_under_way(sent_ms, e2e_ms).max()) if np.quantile(late_ms, 0.9) > LATE_MS else None
     span_s = float((sent_ms + e2e_ms).max() - sent_ms[0]) / 1e3
     measured = latencies(ttft_ms, e2e_ms, output) | {"throughput_rps": len(sent_ms) / span_s}
     said = list(notes)
@@ -188,16 +178,14 @@ def sent_in_turn(sent_ms: Floats, e2e_ms: Floats) -> bool:
     ----------
     sent_ms, e2e_ms : float64[n], when each was sent, and from then to its last token.
     """
-    begin_ms, end_ms = np.sort(sent_ms), np.sort(sent_ms + e2e_ms) - ROUNDING_MS
-    under_way = np.arange(1, len(begin_ms) + 1) - np.searchsorted(end_ms, begin_ms, side="right")
+    under_way = _under_way(sent_ms, e2e_ms)
     most = int(under_way.max())
     later = under_way[most:]
     return most > 1 and len(later) > most and float(np.mean(later == most)) > USUAL
 
 
-def _most_in_flight(begin_ms: Floats, end_ms: Floats) -> int:
-    """The largest number of requests that were under way at one instant. One that begins as another ends is not beside it,
-    though tables round both."""
-    instants = np.concatenate([end_ms - ROUNDING_MS, begin_ms])
-    change = np.concatenate([np.full(len(end_ms), -1), np.full(len(begin_ms), 1)])
-    return int(np.cumsum(change[np.lexsort((change, instants))]).max())
+def _under_way(sent_ms: Floats, e2e_ms: Floats) -> Ints:
+    """int64[n]: requests under way as each is sent, itself included, in that order. One that is sent as another ends is not
+    beside it, though tables round both."""
+    begin_ms, end_ms = np.sort(sent_ms), np.sort(sent_ms + e2e_ms) - ROUNDING_MS
+    return np.arange(1, len(begin_ms) + 1) - np.searchsorted(end_ms, begin_ms, side="right")

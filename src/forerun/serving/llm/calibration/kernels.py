@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
@@ -29,7 +28,6 @@ from forerun.serving.llm.calibration.kernel_tables import (
     SCALES,
     Columns,
     KernelTables,
-    read_tables,
 )
 from forerun.serving.llm.inputs.accelerators import Accelerator
 from forerun.serving.llm.inputs.architecture import Architecture
@@ -392,19 +390,6 @@ class ModelKernels:
     def pair_ms(self) -> float:
         """All layers for a pair of tokens that attend to each other in a prompt."""
         return self.model.layers * self.kernels.pair_ms(self.heads, self.kv_heads, self.model.head_dim)
-
-
-def read_kernels(files: Sequence[Path], precision: Precision = Precision()) -> Kernels:
-    """The tables in some files, the newest of several versions; of several rows for one size the last one counts.
-
-    Parameters
-    ----------
-    files : as those of `read_tables`.
-    precision : of the kernels (default: 16 bits).
-
-    Raises TraceError as `read_tables` does, and where nothing of this precision was measured.
-    """
-    return Kernels.of(read_tables(files)[-1], precision)
 
 
 def _chosen(kind: str, columns: Columns, precision: Precision, tables: KernelTables) -> Columns:

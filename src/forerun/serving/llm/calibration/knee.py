@@ -14,8 +14,10 @@ from forerun.serving.llm.scenario.language_model import FitRecord
 STEP: Final = 0.05
 #: a figure that this changes by more, up or down, is near saturation
 KNEE: Final = 0.5
-#: standard deviations in half an interval of a fit, which should cover 90 %
-DEVIATIONS: Final = normal_quantile(0.95)
+#: share of unseen figures that an interval should cover
+COVERED: Final = 0.9
+#: standard deviations in half such an interval
+DEVIATIONS: Final = normal_quantile(0.5 + COVERED / 2)
 
 
 def saturating(value: float, above: float, below: float) -> bool:

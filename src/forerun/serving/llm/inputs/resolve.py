@@ -13,13 +13,7 @@ from forerun.core.rng import stream
 from forerun.core.trace.table import Trace
 from forerun.serving.inputs.pipeline import Ints
 from forerun.serving.llm.inputs.memory import memory_use
-from forerun.serving.llm.inputs.model import (
-    Cost,
-    DecodePool,
-    HostMemory,
-    LanguageModel,
-    Prefixes,
-)
+from forerun.serving.llm.inputs.model import Cost, DecodePool, HostMemory, LanguageModel, Prefixes
 from forerun.serving.llm.scenario.language_model import (
     Coefficients,
     DrawnPrefixes,
@@ -70,7 +64,7 @@ def language_model_of(
     Raises ScenarioError, ProfileError or TraceError; also where every request would be refused, because it can never
     fit into the cache.
     """
-    where = f"$.configuration.{stage}.llm"
+    where = _path(stage)
     cost, notes = _cost(spec.cost, spec.token_budget, spec.max_seqs, files)
     blocks, noted = _blocks(spec, stage, files, f"{where}.memory")
     notes += noted
@@ -78,7 +72,7 @@ def language_model_of(
     if sessions is not None and sessions.own is not None:
         prompt, output = sessions.own
     else:
-        prompt, output = _tokens(spec, stage, files, trace, queries, seed, where)
+        prompt, output = _tokens(spec, stage, files, trace, queries, seed)
     if sessions is not None:
         prompt = sessions.grown(prompt, output)
     llm = LanguageModel(
@@ -92,9 +86,9 @@ def language_model_of(
         routing=spec.balance,
         limits=spec.limits,
         keeps_iterations=spec.iterations,
-        shared=_prefixes(spec, stage, trace, (prompt, output), seed, sessions, where),
+        shared=_prefixes(spec, stage, trace, (prompt, output), seed, sessions),
         rules=spec.scheduler.rules(),
-        ranks=_ranks(spec, stage, trace, queries, seed, where),
+        ranks=_ranks(spec, stage, trace, queries, seed),
         host=_host(spec, token_bytes),
         speculation=spec.speculation,
         keys=_keys(spec, stage, queries, seed),
@@ -121,6 +115,11 @@ def language_model_of(
             )
         )
     return llm, notes
+
+
+def _path(stage: str) -> str:
+    """Of the section in the scenario, for messages."""
+    return f"$.configuration.{stage}.llm"
 
 
 def _blocks(spec: LanguageModelSpec, stage: str, files: ScenarioFiles, where: str) -> tuple[int, list[str]]:
@@ -175,8 +174,7 @@ def _decode_pool(
         own_spec = msgspec.structs.replace(
             spec, max_seqs=seats, token_budget=budget, kv_blocks=None, memory=given.memory
         )
-        where = f"$.configuration.{stage}.llm.decode.memory"
-        blocks, noted = _blocks(own_spec, f"{stage} (decode)", files, where)
+        blocks, noted = _blocks(own_spec, f"{stage} (decode)", files, f"{_path(stage)}.decode.memory")
         notes += noted
     alike = llm.routing in ("round-robin", "least-requests", "random")
     own = replace(
@@ -206,13 +204,7 @@ def _cost(
 
 
 def _tokens(
-    spec: LanguageModelSpec,
-    stage: str,
-    files: ScenarioFiles,
-    trace: Trace | None,
-    queries: int,
-    seed: int,
-    where: str,
+    spec: LanguageModelSpec, stage: str, files: ScenarioFiles, trace: Trace | None, queries: int, seed: int
 ) -> tuple[Ints, Ints]:
     """Tokens of the prompt and of the answer, int64[queries] each.
 
@@ -224,9 +216,8 @@ def _tokens(
     trace : the recorded trace of the arrivals (None: there is none).
     queries : how many arrive.
     seed : of the draws.
-    where : path of the spec in the scenario, for messages.
     """
-    given = spec.tokens
+    given, where = spec.tokens, _path(stage)
     if isinstance(given, FixedTokens):
         return np.full(queries, given.prompt), np.full(queries, given.output)
     if isinstance(given, ListedTokens):
@@ -252,10 +243,9 @@ def _prefixes(
     tokens: tuple[Ints, Ints],
     seed: int,
     sessions: Sessions | None,
-    where: str,
 ) -> Prefixes | None:
     """What the prompts begin with; None without a prefix cache. Parameters as those of `_tokens`."""
-    given, (prompt, output) = spec.prefix_cache, tokens
+    given, where, (prompt, output) = spec.prefix_cache, _path(stage), tokens
     if given is None:
         return None
     if isinstance(given, HistoryPrefixes):
@@ -303,9 +293,7 @@ def _fitting(numbers: Ints, prompt: Ints) -> str:
     return f"; id_tokens: {fits} fits them all" if numbers.min() and least <= most else ""
 
 
-def _ranks(
-    spec: LanguageModelSpec, stage: str, trace: Trace | None, queries: int, seed: int, where: str
-) -> Ints | None:
+def _ranks(spec: LanguageModelSpec, stage: str, trace: Trace | None, queries: int, seed: int) -> Ints | None:
     """The class of each request, numbered from 0 without gaps; None where the scheduler knows none.
 
     Parameters as those of `_tokens`.
@@ -313,7 +301,7 @@ def _ranks(
     given = spec.scheduler.rules().classes
     if given is None:
         return None
-    where = f"{where}.scheduler"
+    where = f"{_path(stage)}.scheduler"
     if given.shares:
         share = np.array(given.shares)
         drawn = stream(seed, "classes", stage).choice(len(share), size=queries, p=share / share.sum())

@@ -20,7 +20,7 @@ from forerun.serving.inputs.inputs import Inputs
 from forerun.serving.inputs.pipeline import Pipeline
 from forerun.serving.inputs.prepare import prepare
 from forerun.serving.inputs.routing import visited_stages
-from forerun.serving.llm.calibration.knee import STEP
+from forerun.serving.llm.calibration.knee import COVERED, STEP
 from forerun.serving.llm.plan import tables as plan_tables
 from forerun.serving.llm.plan.confidence import (
     FRESH,
@@ -37,16 +37,9 @@ from forerun.serving.llm.plan.confidence import (
 from forerun.serving.llm.plan.language_plan import LanguagePlan, certificate_of
 from forerun.serving.llm.plan.runs import LATENCIES, Figures, Margin, Shown, attempt, shown, whole
 from forerun.serving.llm.plan.search import TOGETHER, Found, Objective, Search, VisitedCell, World, rank
-from forerun.serving.llm.plan.space import (
-    Cell,
-    Choice,
-    Space,
-    Variant,
-    output_tokens,
-    space_of,
-)
+from forerun.serving.llm.plan.space import Cell, Choice, Space, Variant, output_tokens, space_of
 from forerun.serving.llm.scenario.language_model import PLAN_AXES
-from forerun.serving.llm.summary.fitted import COVERED, fit_report
+from forerun.serving.llm.summary.fitted import fit_report
 from forerun.serving.llm.summary.objectives import prefixes
 from forerun.serving.policy.envelope import mean_rate_rps
 from forerun.serving.scenario import Scenario

@@ -22,12 +22,10 @@ from forerun.serving.engine.outcome import Run
 from forerun.serving.inputs.inputs import Inputs
 from forerun.serving.inputs.pipeline import Pipeline, Stage
 from forerun.serving.llm.calibration.experiment import latencies
-from forerun.serving.llm.calibration.knee import STEP, interval
+from forerun.serving.llm.calibration.knee import COVERED, STEP, interval
 from forerun.serving.llm.scenario.language_model import FitRecord
 from forerun.serving.summary.totals import latency_figures
 
-#: share of unseen figures that an interval should cover
-COVERED: Final = 0.9
 METHOD: Final = (
     "errors of unseen loads in the fit of the costs, and what iterations 5 % longer or shorter change"
 )

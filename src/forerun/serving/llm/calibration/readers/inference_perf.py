@@ -10,13 +10,7 @@ from typing import Final
 
 from forerun.core.trace.documents import JsonDocument
 from forerun.serving.llm.calibration.experiment import LATE_MS, SHARES, Experiment, Load
-from forerun.serving.llm.calibration.readers.values import (
-    count,
-    drawn_lengths,
-    maybe,
-    number,
-    section,
-)
+from forerun.serving.llm.calibration.readers.values import count, drawn_lengths, maybe, number, section
 from forerun.serving.traces.request_rate import sent_ms as benchmark_ms
 
 #: quantiles that the tool writes, by their share

@@ -17,13 +17,7 @@ import numpy as np
 from forerun.core.trace.documents import JsonDocument
 from forerun.serving.inputs.pipeline import Floats, Ints
 from forerun.serving.llm.calibration.experiment import SHARES, Experiment, Load, latencies
-from forerun.serving.llm.calibration.readers.values import (
-    count,
-    lengths,
-    maybe,
-    number,
-    whole,
-)
+from forerun.serving.llm.calibration.readers.values import count, lengths, maybe, number, whole
 from forerun.serving.traces.request_rate import ramp_rps
 from forerun.serving.traces.request_rate import sent_ms as benchmark_ms
 
