@@ -286,6 +286,8 @@ def step(name: str, *after: str) -> Data:
         ({"steps": [step("a"), step("b", "x")]}, "steps[1].after: no step named 'x'"),
         ({"steps": [step("a"), step("a")]}, "steps[1].name: 'a' stands twice"),
         ({"steps": []}, "steps: lists no step"),
+        ({"steps": [step("a"), step("b", "a", "a")]}, "steps[1].after[1]: 'a' stands twice"),
+        ({"turns": 2.0, "system_tokens": 10**25}, "system_tokens: 10000000000000000000000000 is not between"),
         ({"turns": 0.5}, "turns: 0.5 is not between 1 and 10,000"),
         ({"turns": 2.5, "turns_law": "constant"}, "turns: 2.5 is no whole number"),
         ({"turns": 2.0, "pause_s": -1.0}, "pause_s: -1.0 is negative"),
@@ -297,3 +299,23 @@ def test_bad_sessions(sessions: Data, message: str) -> None:
     with pytest.raises(ForerunError, match=re.escape(message)) as caught:
         scenario(sessions, tokens=None if "steps" in sessions else {"prompt": 9, "output": 9})
     assert len(caught.value.problems) == 1
+
+
+@pytest.mark.parametrize(
+    ("tokens", "message"),
+    [("1e999", ":1: "), ('"x"', ":1: a span has no whole number"), ('"-4"', ":1: span 'a'")],
+)
+def test_bad_spans(tokens: str, message: str, tmp_path: Path) -> None:
+    path = tmp_path / "spans.json"
+    path.write_text(
+        json.dumps(exported(span("a", 1, 2, 77))).replace('"77"', tokens).replace(" 77", f" {tokens}")
+    )
+    with pytest.raises(ForerunError, match=message):
+        read_trace(path)
+
+
+def test_names_of_spans_may_have_blanks(tmp_path: Path) -> None:
+    path = tmp_path / "spans.json"
+    path.write_text(json.dumps(exported(span("a b", 1, 2), span("c", 3, 4))))
+    read = read_trace(path)
+    assert read["after"].tolist()[1].split() == [read["id"][0]]

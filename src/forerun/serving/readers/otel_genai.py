@@ -114,8 +114,10 @@ def _spans(source: Source, complaints: Complaints) -> Iterator[_Span]:
                     for number in (one["startTimeUnixNano"], one["endTimeUnixNano"], prompt, output)
                 )
                 session = str(given.get("gen_ai.conversation.id") or one["traceId"])
-                span = _Span(line, session, str(one["spanId"]), begin_ns, end_ns, tokens, answer)
-            except (KeyError, TypeError, ValueError) as error:
+                # Names of spans that others follow stand between blanks.
+                name = "".join(str(one["spanId"]).split())
+                span = _Span(line, session, name, begin_ns, end_ns, tokens, answer)
+            except (KeyError, TypeError, ValueError, OverflowError) as error:
                 complaints.add(
                     source.at(line), f"a span has no whole number or no text where one is needed: {error}"
                 )

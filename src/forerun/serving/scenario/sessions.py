@@ -8,11 +8,12 @@ from typing import Annotated, Literal, TypeAlias
 import msgspec
 
 from forerun.core.errors import known_names
-from forerun.core.scenario.numbers import NotNegative, Positive, Whole
+from forerun.core.scenario.numbers import NotNegative, Positive
 from forerun.core.scenario.spec import Spec
 
 Spread = Annotated[float, msgspec.Meta(ge=0, le=1e3)]
 Tokens = Annotated[int, msgspec.Meta(ge=1, le=10_000_000)]
+SystemTokens = Annotated[int, msgspec.Meta(ge=0, le=10_000_000)]
 
 
 class RecordedSessions(Spec, frozen=True, kw_only=True):
@@ -46,7 +47,7 @@ class Conversations(Spec, frozen=True, kw_only=True):
     turns_law: Literal["geometric", "constant"] = "geometric"
     pause_s: NotNegative = 0.0
     pause_cv: Spread = 0.0
-    system_tokens: Whole = 0
+    system_tokens: SystemTokens = 0
     patience_s: Positive | None = None
 
     def problems(self) -> list[tuple[str, str]]:
@@ -87,7 +88,7 @@ class Jobs(Spec, frozen=True, kw_only=True):
     """
 
     steps: tuple[Step, ...]
-    system_tokens: Whole = 0
+    system_tokens: SystemTokens = 0
     patience_s: Positive | None = None
 
     def problems(self) -> list[tuple[str, str]]:
@@ -102,6 +103,12 @@ class Jobs(Spec, frozen=True, kw_only=True):
             for i, step in enumerate(self.steps)
             for one in step.after
             if one not in names
+        ]
+        wrong += [
+            (f"steps.{i}.after.{j}", f"{one!r} stands twice")
+            for i, step in enumerate(self.steps)
+            for j, one in enumerate(step.after)
+            if one in step.after[:j]
         ]
         if wrong:
             return wrong
