@@ -251,10 +251,13 @@ def test_queries_that_warm_up_are_not_counted() -> None:
     assert rest.summary["ttft_p99_ms"] == pytest.approx(np.quantile(ttft, 0.99))
 
 
-GATED = {
-    "Chat": LOOP["configuration"]["Chat"]
-    | {"llm": LOOP["configuration"]["Chat"]["llm"] | {"gateway": {"per_replica": 2, "queue": 3}}}
-}
+def gated(**gateway: int) -> Data:
+    """The configuration of the loop behind a gateway."""
+    placed = LOOP["configuration"]["Chat"]
+    return {"Chat": placed | {"llm": placed["llm"] | {"gateway": gateway}}}
+
+
+GATED = gated(per_replica=2, queue=3)
 
 
 def test_a_gateway_holds_back_and_refuses() -> None:
@@ -280,6 +283,14 @@ def test_a_gateway_holds_back_and_refuses() -> None:
         ({"trace": {"clients": 1, "queries": 0}}, "trace.queries: 0 is below 1"),
         ({"tuner": {"name": "ongoing", "max_replicas": 3}}, "tuners do not know"),
         ({"max_concurrency": 0}, "max_concurrency: 0 is below 1"),
+        (
+            {"trace": {"clients": 1, "queries": 9, "think_s": 1e15}},
+            "trace: instants near 9e.18 ms cannot tell a service of",
+        ),
+        (
+            {"trace": {"clients": 2, "queries": 9, "ramp_up_s": 1e305}},
+            "trace: instants near .* ms cannot tell a service of",
+        ),
         ({"warm_up": 150}, "150 queries are left out of 150"),
         (
             {
@@ -294,6 +305,25 @@ def test_bad_clients(changes: Data, message: str) -> None:
     with pytest.raises(ForerunError, match=message) as caught:
         simulate(from_data(LOOP | changes))
     assert len(caught.value.problems) == 1
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"max_concurrency": 10**30},
+        {"configuration": gated(per_replica=2**62, queue=2**70)},
+    ],
+)  # fmt: skip
+def test_limits_beyond_every_number_of_requests_limit_nothing(changes: Data) -> None:
+    tables = [simulate(from_data(LOOP | more)).tables["queries"] for more in ({}, changes)]
+    assert all(np.array_equal(tables[0][name], tables[1][name]) for name in ("arrival_ms", "latency_ms"))
+
+
+def test_times_that_hardly_vary_are_their_mean() -> None:
+    alike = [
+        simulate(from_data(LOOP | {"trace": LOOP["trace"] | {"think_cv": cv}})).summary for cv in (0, 1e-160)
+    ]
+    assert alike[0] == alike[1]
 
 
 def test_clients_wait_for_the_last_of_several_stages() -> None:

@@ -371,6 +371,8 @@ def test_a_saved_plan_is_verified_with_its_options(planned: LanguagePlan, tmp_pa
     [
         ({"plan": {"max_seqs": [4, 8, 4]}}, {}, "plan.max_seqs[2]: 4 stands twice"),
         ({"plan": {"hardware": [{"hardware": "B200"}]}}, {}, "no price of 'B200'"),
+        ({"plan": {"replicas": [10**9]}}, {}, "plan.replicas[0]: 1000000000 is not between 1 and"),
+        ({"plan": {"replicas": [10**6], "max_seqs": [4, 10**5]}}, {}, "replicas and seats would take"),
         (
             {"plan": {"scheduler": [{"name": "priority", "shares": [1.0, 1.0]}]}},
             {},

@@ -81,7 +81,8 @@ def test_scores_keep_conversations_where_their_prefix_is() -> None:
     [
         ({"weights": []}, "balance.weights: the first must be above 0"),
         ({"weights": [0.0, 1.0]}, "balance.weights: the first must be above 0"),
-        ({"weights": [1.0, -1.0]}, r"balance.weights\[1\]: -1.0 is negative"),
+        ({"weights": [1.0, -1.0]}, r"balance.weights\[1\]: -1.0 is not between 0"),
+        ({"weights": [1e308, 1.0]}, r"balance.weights\[0\]: 1e\+308 is not between 0"),
         ({"prefix": 1.0, "refresh_ms": -5.0}, "balance.refresh_ms: -5.0 is negative"),
         ("fewest", "balance"),
     ],

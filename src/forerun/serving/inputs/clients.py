@@ -84,6 +84,13 @@ class Clients:
         return len(self.think_ms)
 
     @property
+    def latest_ms(self) -> float:
+        """By when all are sent if each is answered at once; all pauses and thoughts may be one client's."""
+        with np.errstate(over="ignore"):
+            waits_ms = self.pause_ms.sum() + self.think_ms.sum()
+            return float(self.planned_ms.max() + self.joins_ms.max(initial=0.0) + waits_ms)
+
+    @property
     def waits(self) -> Ints:
         """int64[requests]: how many others each follows."""
         return np.bincount(self.followers, minlength=len(self)).astype(np.int64)

@@ -132,7 +132,9 @@ class _Preparation:
         decode_usd_per_h = [self._decode_usd_per_h(placed) for placed in stages]
         if self.problems:
             raise ScenarioError(*self.problems)
-        _check_clock(stages, self.arrivals_ms)
+        clients = _clients(self.scenario, self.arrivals_ms, self.sessions, self.seed)
+        last_ms = float(self.arrivals_ms[-1]) if clients is None else clients.latest_ms
+        _check_clock(stages, last_ms)
         sample_ms = _sample_ms(self.scenario, self.files)
         if self.scenario.tuned:
             _check_tuner(self.scenario.tuner, self.arrivals_ms, sample_ms)
@@ -147,7 +149,7 @@ class _Preparation:
             sample_ms,
             self.files,
             tuple(dict.fromkeys([*self.notes, *self.aliases])),
-            _clients(self.scenario, self.arrivals_ms, self.sessions, self.seed),
+            clients,
         )
 
     def _placed(self, spec: StageSpec) -> _Placed:
@@ -376,14 +378,15 @@ def _clients(scenario: Scenario, planned_ms: Floats, sessions: Sessions | None, 
             trace.ramp_up_s * 1e3 / trace.clients
         )
         think_ms = drawn_ms(trace.think_s, trace.think_cv, n, stream(seed, "think"))
-    most = scenario.max_concurrency or UNLIMITED
+    most = min(scenario.max_concurrency or UNLIMITED, UNLIMITED)
     if sessions is not None:
         clients = sessions.clients(joins_ms, think_ms, most)
     else:
         clients = Clients.single(planned_ms, joins_ms=joins_ms, think_ms=think_ms, most=most)
     if scenario.gateway is not None:
         gate, queue = scenario.gateway
-        clients = replace(clients, gate=gate, queue=UNLIMITED if queue is None else queue)
+        line = UNLIMITED if queue is None else min(queue, UNLIMITED)
+        clients = replace(clients, gate=min(gate, UNLIMITED), queue=line)
     return clients
 
 
@@ -425,10 +428,17 @@ def _check_tuner(tuner: Tuner, arrivals_ms: Floats, sample_ms: Floats) -> None:
         raise ScenarioError.at("$.sample", what)
 
 
-def _check_clock(stages: list[_Placed], arrivals: Floats) -> None:
-    """Instants must be distinguishable: adding the shortest service to the last arrival must move the clock."""
+def _check_clock(stages: list[_Placed], last_ms: float) -> None:
+    """Instants must be distinguishable: adding the shortest service to the last arrival must move the clock.
+
+    Parameters
+    ----------
+    last_ms : when the last query arrives; where that depends on answers, at the latest if these take no time.
+    """
     least = min((placed.service.least_ms for placed in stages if placed.service is not None), default=1.0)
-    last = float(arrivals[-1])
-    if least > 0 and not last + least > last:
-        what = f"instants near {last:g} ms cannot tell a service of {least:g} ms; begin the trace nearer to 0"
+    models = [placed.llm for placed in stages if placed.llm is not None]
+    last_ms += sum(llm.cost.request_ms + (llm.decode.longest_ms if llm.decode else 0.0) for llm in models)
+    if least > 0 and not last_ms + least > last_ms:
+        waits = ", or let clients wait less" if models else ""
+        what = f"instants near {last_ms:g} ms cannot tell a service of {least:g} ms; begin the trace nearer to 0{waits}"
         raise TraceError.at("$.trace", what)

@@ -135,7 +135,8 @@ def drawn_ms(mean_s: float, cv: float, n: int, draws: np.random.Generator) -> Fl
     mean_s, cv : mean in seconds, and standard deviation over it; 0: all have the mean.
     n : how many.
     """
-    drawn = draws.standard_gamma(cv**-2.0, n) * cv**2 if cv else np.ones(n)
+    # A spread below what a double tells apart is none; its square would be 0.
+    drawn = draws.standard_gamma(cv**-2.0, n) * cv**2 if cv > 1e-16 else np.ones(n)
     return np.asarray(mean_s * 1e3 * drawn)
 
 

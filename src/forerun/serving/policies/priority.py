@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from forerun.core.scenario.numbers import Positive
-from forerun.serving.llm.policy.scheduling import Class, Classes, Rules, Scheduler, class_problems
+from forerun.serving.llm.policy.scheduling import Class, Classes, Proportion, Rules, Scheduler, class_problems
 
 
 class Priority(Scheduler, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="priority"):
@@ -19,7 +18,7 @@ class Priority(Scheduler, frozen=True, kw_only=True, forbid_unknown_fields=True,
     Without both, the trace has a column `priority`.
     """
 
-    shares: tuple[Positive, ...] = ()
+    shares: tuple[Proportion, ...] = ()
     classes: tuple[Class, ...] = ()
 
     def problems(self) -> list[tuple[str, str]]:

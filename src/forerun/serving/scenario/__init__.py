@@ -12,7 +12,7 @@ from forerun.core.errors import known_names
 from forerun.core.scenario.checks import failing
 from forerun.core.scenario.numbers import Count, NotNegative, Positive
 from forerun.core.scenario.spec import Input, Spec, chosen_from
-from forerun.serving.llm.scenario.language_model import Gateway, HistoryPrefixes, LanguageModelSpec
+from forerun.serving.llm.scenario.language_model import Gateway, HistoryPrefixes, LanguageModelSpec, Replicas
 from forerun.serving.policies.fixed import Fixed
 from forerun.serving.policies.greedy import Greedy
 from forerun.serving.policy.batching import Batching, batching_policies
@@ -28,7 +28,6 @@ REPLICA_BYTES: Final = 64
 SEAT_BYTES: Final = 16
 #: queries that mode compat plays, event by event
 MOST_COMPAT_QUERIES: Final = 5_000_000
-Replicas = Annotated[int, msgspec.Meta(ge=1, le=1_000_000)]
 
 SOURCE_NAME = "source"
 #: what to do about costs that miss their own data

@@ -204,6 +204,11 @@ class DecodePool:
     send_ms_per_token: float
     latency_ms: float
 
+    @property
+    def longest_ms(self) -> float:
+        """What transfers take if all go over one link, one after another."""
+        return self.latency_ms + self.send_ms_per_token * int(self.llm.prompt.sum())
+
 
 @dataclass(frozen=True)
 class LanguageModel:

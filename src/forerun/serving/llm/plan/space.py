@@ -114,6 +114,17 @@ class StageSpace:
         cost = self.prices[hardware] * choice.replicas
         return cost if pool is None else cost + self.prices[pool.hardware or hardware] * pool.replicas
 
+    @property
+    def largest(self) -> Choice:
+        """That with most seats."""
+        most = max(self.replicas)
+
+        def seats(spec: LanguageModelSpec) -> int:
+            pool = spec.decode
+            return spec.max_seqs * most + (pool.replicas * (pool.max_seqs or spec.max_seqs) if pool else 0)
+
+        return Choice(max(self.specs, key=lambda variant: seats(self.specs[variant])), most)
+
     def choices(self) -> Iterator[Choice]:
         """All choices."""
         return (Choice(variant, count) for variant in self.specs for count in self.replicas)
@@ -310,6 +321,7 @@ def space_of(scenario: Scenario, inputs: Inputs, *, max_replicas: int) -> Space:
     if problems:
         raise ScenarioError(*dict.fromkeys(problems))
     space = Space(scenario, tuple(stages), fixed)
+    space.placed(tuple(stage.largest for stage in stages))
     if space.count > MOST_CELLS:
         what = (
             f"the space has {space.count:,} cells; at most {MOST_CELLS:,} are planned: list fewer values, or give "

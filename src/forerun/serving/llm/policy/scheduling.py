@@ -18,6 +18,8 @@ from forerun.core.scenario.spec import NamedSpec
 
 #: the number of a class of requests; lower ones go first
 Class: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=1_000_000)]
+#: how often something is drawn, in proportion to others
+Proportion: TypeAlias = Annotated[float, msgspec.Meta(gt=0, le=1e12)]
 #: which tokens an iteration processes: prompts and decodes together, or one kind alone, the named one if there is any
 Tokens: TypeAlias = Literal["together", "prefills first", "decodes first"]
 #: how prompts are processed: cut where the budget ends; whole, with blocks for all of them, while only they count in the

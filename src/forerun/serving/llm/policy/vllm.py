@@ -6,8 +6,7 @@ from typing import Annotated, ClassVar, Literal
 
 import msgspec
 
-from forerun.core.scenario.numbers import Positive
-from forerun.serving.llm.policy.scheduling import Class, Classes, Rules, Scheduler, class_problems
+from forerun.serving.llm.policy.scheduling import Class, Classes, Proportion, Rules, Scheduler, class_problems
 
 
 class Vllm(Scheduler, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -33,7 +32,7 @@ class Vllm(Scheduler, frozen=True, kw_only=True, forbid_unknown_fields=True):
     enable_chunked_prefill: bool = True
     long_prefill_token_threshold: Annotated[int, msgspec.Meta(ge=0, le=10_000_000)] = 0
     policy: Literal["fcfs", "priority"] = "fcfs"
-    shares: tuple[Positive, ...] = ()
+    shares: tuple[Proportion, ...] = ()
     classes: tuple[Class, ...] = ()
 
     #: the release that it was compared with

@@ -16,6 +16,8 @@ Seats = Annotated[int, msgspec.Meta(ge=1, le=100_000)]
 Tokens = Annotated[int, msgspec.Meta(ge=1, le=10_000_000)]
 Blocks = Annotated[int, msgspec.Meta(ge=1, le=1_000_000_000)]
 Accelerators = Annotated[int, msgspec.Meta(ge=1, le=1024)]
+Replicas = Annotated[int, msgspec.Meta(ge=1, le=1_000_000)]
+Ms = Annotated[float, msgspec.Meta(ge=0, le=1e12)]
 BlockTokens = Annotated[int, msgspec.Meta(ge=1, le=65_536)]
 
 #: how a request chooses a replica, where that needs no numbers
@@ -36,7 +38,7 @@ class Weighted(Spec, frozen=True, kw_only=True):
     weights: of the replicas, one after the other; where there are more replicas they begin again.
     """
 
-    weights: tuple[NotNegative, ...]
+    weights: tuple[Annotated[float, msgspec.Meta(ge=0, le=1e12)], ...]
 
     def problems(self) -> list[tuple[str, str]]:
         """One of them is chosen."""
@@ -144,16 +146,16 @@ class Coefficients(Spec, frozen=True, kw_only=True):
     fit: where these are from and how far off they are, if they were fitted.
     """
 
-    a_ms: Positive
-    prefill_ms_per_token: NotNegative = 0.0
-    decode_ms_per_seq: NotNegative = 0.0
-    kv_ms_per_token: NotNegative = 0.0
-    attn_ms_per_token2: NotNegative = 0.0
-    request_ms: NotNegative = 0.0
+    a_ms: Annotated[float, msgspec.Meta(gt=0, le=1e12)]
+    prefill_ms_per_token: Ms = 0.0
+    decode_ms_per_seq: Ms = 0.0
+    kv_ms_per_token: Ms = 0.0
+    attn_ms_per_token2: Ms = 0.0
+    request_ms: Ms = 0.0
     hidden_prefill_tokens: NotNegative | None = None
-    host_ms: NotNegative | None = None
-    host_ms_per_seq: NotNegative | None = None
-    launch_ms: NotNegative | None = None
+    host_ms: Ms | None = None
+    host_ms_per_seq: Ms | None = None
+    launch_ms: Ms | None = None
     unsure: Share | None = None
     fit: FitRecord | None = None
 
@@ -344,10 +346,10 @@ class DecodePoolSpec(Spec, frozen=True, kw_only=True):
         requests choose in turn where these choose by prefixes).
     """
 
-    replicas: Annotated[int, msgspec.Meta(ge=1, le=1_000_000)]
+    replicas: Replicas
     hardware: str = ""
     bandwidth_bytes_per_s: Positive | None = None
-    latency_ms: NotNegative = 0.0
+    latency_ms: Ms = 0.0
     max_seqs: Seats | None = None
     token_budget: Tokens | None = None
     kv_blocks: Blocks | None = None
@@ -445,7 +447,7 @@ class PlanAxes(Spec, frozen=True, kw_only=True):
     """
 
     hardware: tuple[PlannedHardware, ...] = ()
-    replicas: tuple[Count, ...] = ()
+    replicas: tuple[Replicas, ...] = ()
     max_seqs: tuple[Seats, ...] = ()
     token_budget: tuple[Tokens, ...] = ()
     balance: tuple[Routing, ...] = ()
