@@ -266,6 +266,8 @@ def test_a_gateway_holds_back_and_refuses() -> None:
     free, gated = simulate(from_data(open_)), simulate(from_data(open_ | {"configuration": GATED}))
     assert gated.summary["turned_away"] == gated.summary["refused"] > 20
     assert gated.summary["gateway_wait_mean_ms"] > 20 and "turned_away" not in free.summary
+    assert "refused because they never pass the full gateway of Chat" in gated.why
+    assert "configuration.Chat.replicas=" in gated.next_steps[0]
     requests = gated.tables["requests"]
     served = ~requests["refused"]
     assert np.array_equal(requests["enqueue_ms"], free.tables["requests"]["enqueue_ms"])

@@ -101,6 +101,19 @@ def test_refused_requests_are_answers_not_errors() -> None:
     assert result.summary["attainment"] == 1 - result.summary["misses"] / 300
 
 
+def test_a_prompt_that_is_not_cut_needs_a_budget_not_a_cache() -> None:
+    pairs = [[100, 20] if i % 3 == 0 else [300, 20] for i in range(300)]
+    result = simulate(scenario(scenario_data(scheduler=UNCUT, token_budget=200, tokens={"pairs": pairs})))
+    assert result.tables["requests"]["refused"].tolist() == [i % 3 > 0 for i in range(300)]
+    assert any("they have up to 320 tokens, its token_budget is 200" in note for note in result.notes)
+    assert (
+        "never fit into an iteration of Llama" in result.why
+        and "llm.token_budget=320" in result.next_steps[0]
+    )
+    more = scenario_data(scheduler=UNCUT, token_budget=320, tokens={"pairs": pairs})
+    assert simulate(scenario(more)).summary["refused"] == 0
+
+
 def test_a_refused_request_goes_no_further() -> None:
     data = scenario_data(
         kv_blocks=10, tokens={"pairs": [[100, 20] if i % 3 else [100, 200] for i in range(300)]}
@@ -217,6 +230,9 @@ def problems(change: Any) -> list[str]:
     return [str(problem) for problem in caught.value.problems]
 
 
+UNCUT = {"name": "vllm-0.32", "enable_chunked_prefill": False}
+
+
 def llm(**fields: Any) -> Any:
     return lambda data, placed: placed["llm"].update(fields)
 
@@ -231,6 +247,11 @@ def llm(**fields: Any) -> Any:
         (llm(cost={"a_ms": 0.0}), r"cost.*a_ms"),
         (llm(cost={"a_ms": -1.0}), r"a_ms"),
         (llm(cost={"prefill_ms_per_token": 1.0}), r"a_ms|cost"),
+        (llm(cost={"a_ms": 1.0, "attn_ms_per_token2": 1e300}), r"attn_ms_per_token2: 1e\+300 is not between"),
+        (llm(cost={"a_ms": 1e-5, "request_ms": 1e12}), r"instants near 1e\+12 ms cannot tell a service of 1e-05 ms"),
+        (llm(decode={"replicas": 1, "bandwidth_bytes_per_s": 1e-300}, kv_token_bytes=1e6), r"instants near inf ms"),
+        (llm(scheduler={"name": "priority", "shares": [1e308, 1e308]}), r"shares\[0\]: 1e\+308 is above"),
+        (llm(scheduler=UNCUT, token_budget=64), r"token_budget: is 64; the smallest of the 300 requests needs 340"),
         (llm(tokens={"prompt": 0, "output": 4}), r"prompt"),
         (llm(tokens={"pairs": [[1, 2]]}), r"lists the tokens of 1 requests; 300 arrive"),
         (llm(tokens=None), r"llm\.tokens: the trace has no tokens: say tokens: \{prompt: 512"),

@@ -37,8 +37,10 @@ _LLM_STEPS = {PREFILL: ("token_budget", 2), DECODE: ("max_seqs", 0.5), PREEMPTED
 #: where more replicas that decode help, if others prefill
 _DECODING = (DECODE, DECODE_WAIT, TRANSFER)
 
-#: the kind of cause where requests never fit into the cache
-REFUSED = "refused"
+#: the kinds of cause where requests are refused: they never fit into the cache, or into an iteration, or the gateway is full
+REFUSED = "fit into the cache"
+UNCUT = "fit into an iteration"
+FULL = "pass the full gateway"
 
 
 @dataclass(frozen=True)
@@ -49,7 +51,7 @@ class Cause:
     ----------
     text : in words.
     stage : where.
-    kind : what happens there, as a kind of the latency's split, or REFUSED.
+    kind : what happens there, as a kind of the latency's split, or why requests are refused.
     objective : the one at a stage that it is about; None: the latency.
     """
 
@@ -172,15 +174,16 @@ def _strain(objective: TokenObjective, attainment: float) -> tuple[float, float]
 
 
 def _refusals(inputs: Inputs, run: Run, refused: int, misses: int) -> Cause:
-    """Most misses are requests that can never fit into a cache."""
-    counts = {
-        stage.name: int(np.count_nonzero(stage.llm.refused & ~np.isnan(visits.enqueue_ms)))
-        for stage, visits in zip(inputs.pipeline.stages, run.visits)
-        if stage.llm is not None
-    }
-    stage = max(counts, key=lambda name: counts[name])
-    text = f"{refused} of the {misses} misses are requests refused because they never fit into the cache of {stage}"
-    return Cause(text, stage, REFUSED)
+    """Most misses are requests that are refused."""
+    counts: dict[tuple[str, str], int] = {}
+    for stage, visits in zip(inputs.pipeline.stages, run.visits):
+        if (llm := stage.llm) is not None:
+            kinds = {REFUSED: llm.beyond_cache, UNCUT: llm.beyond_budget, FULL: llm.refused & ~llm.too_long}
+            came = ~np.isnan(visits.enqueue_ms)
+            counts |= {(stage.name, kind): int(np.count_nonzero(why & came)) for kind, why in kinds.items()}
+    place, kind = max(counts, key=lambda one: counts[one])
+    text = f"{refused} of the {misses} misses are requests refused because they never {kind} of {place}"
+    return Cause(text, place, kind)
 
 
 def _token_cause(inputs: Inputs, run: Run, objective: TokenObjective) -> Cause:
@@ -243,6 +246,8 @@ def _next_step(scenario: Scenario, inputs: Inputs, run: Run, cause: Cause, met: 
         change = f"{setting}.llm.memory.tensor_parallel={2 * placed.llm.memory.tensor_parallel}"
     elif cause.kind == REFUSED:
         change = f"{setting}.llm.kv_blocks={_enough_blocks(inputs, run, cause.stage)}"
+    elif cause.kind == UNCUT:
+        change = f"{setting}.llm.{_enough_budget(inputs, cause.stage)}"
     elif cause.kind == DECODE and _drafts_in_vain(inputs, run, cause.stage):
         change = f"{setting}.llm.speculation=null"
     elif placed.llm is not None and placed.llm.decode is not None and cause.kind in _DECODING:
@@ -296,6 +301,14 @@ def _tighter(limit_ms: float) -> str:
     """Nine tenths of a limit: in whole ms where that is less than the limit, else in two digits."""
     tighter_ms = 0.9 * limit_ms
     return f"{tighter_ms:.0f}" if limit_ms >= 10 else f"{tighter_ms:.2g}"
+
+
+def _enough_budget(inputs: Inputs, stage: str) -> str:
+    """A budget for the largest request, of the replicas that have too small a one."""
+    llm = inputs.pipeline.stages[inputs.pipeline.names.index(stage)].llm
+    assert llm is not None
+    most = int((llm.prompt + llm.output).max())
+    return f"{'decode.' * (most <= llm.token_budget)}token_budget={most}"
 
 
 def _enough_blocks(inputs: Inputs, run: Run, stage: str) -> int:

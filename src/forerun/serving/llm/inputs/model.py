@@ -337,14 +337,24 @@ class LanguageModel:
         return np.asarray(-(-self.most_tokens // self.block_tokens))
 
     @property
+    def beyond_budget(self) -> Bools:
+        """bool[queries]: the request can never fit into an iteration, where prompts are not cut."""
+        whole = self.rules.prompts == "whole beside decodes"
+        own = (self.prompt + self.output > self.token_budget) & whole
+        return own if self.decode is None else own | self.decode.llm.beyond_budget
+
+    @property
+    def beyond_cache(self) -> Bools:
+        """bool[queries]: the request can never fit into the cache."""
+        own = self.most_blocks > self.kv_blocks
+        return own if self.decode is None else own | self.decode.llm.beyond_cache
+
+    @property
     def too_long(self) -> Bools:
         """bool[queries]: the request can never fit into the cache, or into an iteration."""
-        own = self.most_blocks > self.kv_blocks
-        if self.rules.prompts == "whole beside decodes":
-            own = own | (self.prompt + self.output > self.token_budget)
-        return own if self.decode is None else own | self.decode.llm.too_long
+        return self.beyond_cache | self.beyond_budget
 
     @property
     def refused(self) -> Bools:
-        """bool[queries]: the request can never fit into the cache, or comes to a full gateway, and is refused on arrival."""
+        """bool[queries]: the request can never fit, or comes to a full gateway, and is refused on arrival."""
         return self.too_long | np.isnan(self.passed_ms) if len(self.passed_ms) else self.too_long

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -97,6 +98,13 @@ def language_model_of(
         pool, noted = _decode_pool(spec, stage, llm, files, token_bytes)
         llm, notes = replace(llm, decode=pool), [*notes, *noted]
     refused = llm.refused
+    if llm.beyond_budget.all():
+        least = min((own for _, own in _pools(llm)), key=lambda own: own.token_budget)
+        what = (
+            f"is {least.token_budget}; the smallest of the {queries} requests needs {int((prompt + output).min())}, since "
+            "no prompt is cut, so every one would be refused"
+        )
+        raise ScenarioError.at(f"{where}.{'' if least is llm else 'decode.'}token_budget", what)
     if refused.all():
         stored = "; ".join(
             f"{whose} cache stores {pool.kv_blocks * pool.block_tokens} tokens, the smallest of the {queries} requests "
@@ -108,11 +116,7 @@ def language_model_of(
     if refused.any():
         notes.append(
             f"{stage}: {np.count_nonzero(refused)} of {queries} requests are refused: "
-            + "; ".join(
-                f"they need up to {int(pool.most_tokens.max())} tokens, {whose} cache stores "
-                f"{pool.kv_blocks * pool.block_tokens}"
-                for whose, pool in _pools(llm)
-            )
+            + "; ".join(lack for whose, pool in _pools(llm) for lack in _lacks(pool, whose))
         )
     return llm, notes
 
@@ -135,6 +139,19 @@ def _blocks(spec: LanguageModelSpec, stage: str, files: ScenarioFiles, where: st
         "bytes a token; activations are estimated" * (spec.memory.activations_bytes is None)
     )
     return use.blocks, [note, *model.notes]
+
+
+def _lacks(llm: LanguageModel, whose: str) -> Iterator[str]:
+    """What requests need that replicas have not; parameters as `_pools` gives them."""
+    if (llm.most_blocks > llm.kv_blocks).any():
+        stores = llm.kv_blocks * llm.block_tokens
+        yield f"they need up to {int(llm.most_tokens.max())} tokens, {whose} cache stores {stores}"
+    if replace(llm, decode=None).beyond_budget.any():
+        most = int((llm.prompt + llm.output).max())
+        yield (
+            f"no prompt is cut, and with their answers they have up to {most} tokens, {whose} token_budget is "
+            f"{llm.token_budget}"
+        )
 
 
 def _pools(llm: LanguageModel) -> list[tuple[str, LanguageModel]]:
