@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -212,6 +213,23 @@ def test_drafts_in_vain_are_the_next_step() -> None:
     assert missed.next_steps[0].endswith("--set configuration.Llama.llm.speculation=null")
     plain = simulate(scenario(tpot_slo_ms=9.0))
     assert plain.summary["tpot_attainment"] > missed.summary["tpot_attainment"]
+
+
+def test_padded_requests_fit_into_an_iteration() -> None:
+    """Else one with a single token to process would wait for ever."""
+    drafted = {"speculation": {"draft_tokens": 5, "acceptance": 0.5}, "token_budget": 5}
+    assert any(
+        "token_budget: is 5; this scheduler gives a request" in one for one in problems(llm(**drafted))
+    )
+    assert not problems_of(drafted | {"token_budget": 6}) and not problems_of(
+        drafted | {"scheduler": "vllm-0.24"}
+    )
+
+
+def problems_of(fields: dict[str, Any]) -> list[tuple[str, str]]:
+    placed = scenario(**fields).configuration["Llama"]
+    assert placed.llm is not None
+    return placed.llm.problems()
 
 
 def test_problems_are_named() -> None:

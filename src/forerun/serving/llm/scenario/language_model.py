@@ -587,6 +587,18 @@ class LanguageModelSpec(Spec, frozen=True, kw_only=True):
         if drafts and any(isinstance(one, Measured) for one in costs):
             what = "measured medians do not say what verifying several tokens of a request takes; give cost as coefficients"
             found.append(("speculation", what))
+        proposed = [one.draft_tokens for one in (self.speculation, *(self.plan.speculation or ())) if one]
+        budgets = {"token_budget": self.token_budget}
+        if self.decode is not None and self.decode.token_budget is not None:
+            budgets["decode.token_budget"] = self.decode.token_budget
+        if proposed and self.scheduler.rules().pads_drafts:
+            least = 1 + max(proposed)
+            what = f"gives a request that has one token to process {least}, as many as one that drafts are verified for"
+            found += [
+                (name, f"is {budget}; this scheduler {what}")
+                for name, budget in budgets.items()
+                if budget < least
+            ]
         return [*found, *self._prefix_problems()]
 
     def _prefix_problems(self) -> list[tuple[str, str]]:
