@@ -142,6 +142,18 @@ def conversing_pipeline(seed: int) -> tuple[Pipeline, np.ndarray]:
     return replace(pipeline, stages=(replace(stage, llm=llm),)), arrivals
 
 
+def swapping_pipeline(seed: int) -> tuple[Pipeline, np.ndarray]:
+    """Conversations whose iterations are composed ahead, with host memory for many of them, routed to their prefixes."""
+    pipeline, arrivals = conversing_pipeline(seed)
+    (stage,) = pipeline.stages
+    llm = stage.llm
+    assert llm is not None
+    host = HostMemory(3 * llm.kv_blocks + 1, 1.0)
+    rules = replace(llm.rules, ahead=True, reserved="nothing")
+    llm = replace(llm, rules=rules, host=host, routing="longest-prefix")
+    return replace(pipeline, stages=(replace(stage, llm=llm),)), arrivals
+
+
 def _as_servers_do(rng: Rng, rules: Rules) -> Rules:
     """In one of three worlds, rules that only servers of today have."""
     if rng.random() < 2 / 3:

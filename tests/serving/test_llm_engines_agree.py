@@ -26,15 +26,18 @@ from .random_llm_pipelines import (
     llm_stage,
     mixed_pipeline,
     prefix_pipeline,
+    swapping_pipeline,
 )
 
 SLO_MS = 20.0
 
 
-@pytest.mark.parametrize("world", [llm_pipeline, prefix_pipeline, conversing_pipeline, mixed_pipeline])
+@pytest.mark.parametrize(
+    "world", [llm_pipeline, prefix_pipeline, conversing_pipeline, swapping_pipeline, mixed_pipeline]
+)
 def test_compiled_equals_plain(world: object) -> None:
     """Random language models (chunks, preemption, refusals, ties), with shared prefixes, in graphs."""
-    for seed in range(cases(20, 120)):
+    for seed in range(cases(30, 120)):
         pipeline, arrivals = world(seed)  # type: ignore[operator]
         run = simulate_mixed(pipeline, arrivals, SLO_MS)
         assert equal(simulate_events(pipeline, arrivals, SLO_MS), run), f"pipeline {seed}"

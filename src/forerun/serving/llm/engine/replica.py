@@ -316,9 +316,10 @@ class Replica:
         """
         batch = self._next
         if batch is None or not batch.given:
-            before = 0 if batch is None else batch.preempted
+            before = batch or Batch(0)
             batch = self._composed(now_ms, now_ms)
-            batch.preempted += before
+            batch.preempted += before.preempted
+            batch.moved += before.moved
             if not batch.given:
                 self._next = batch
                 return None
@@ -581,6 +582,8 @@ class Replica:
             if ends or decode is not None:
                 left.append(request)
                 (self.running if request in self.running else self.queue).remove(request)
+                self.host += request.host
+                request.host = 0
                 if ends or decode is None:
                     self._release(request)
                 else:

@@ -362,6 +362,8 @@ def _end(model: Model, state: State, r: int) -> None:
         if request.emitted == request.output or rules.sends > 0:
             if stale:
                 _unqueue(state, r, who)
+                own.host += request.host
+                request.host = 0
             else:
                 gone += 1
             if request.emitted == request.output:
@@ -470,9 +472,10 @@ def _begin(model: Model, state: State, r: int) -> None:
         batch = state.batches[r, own.next]
         if turn > 0 or batch.count == 0:
             # What was composed ahead without finding anything to do may have preempted somebody.
-            before = batch.preempted if turn == 0 else 0
+            preempted, moved = batch.preempted, batch.moved
             _compose(model, state, r, now_ms, begin_ms)
-            batch.preempted += before
+            batch.preempted += preempted
+            batch.moved += moved
         if turn == 0:
             if batch.count == 0:
                 own.begun_ms = state.requests[own.held_head].sent_ms
@@ -487,7 +490,8 @@ def _begin(model: Model, state: State, r: int) -> None:
                 _note(state, r, own.order, now_ms, own.due_ms, batch.kv, batch.free_blocks, batch.preempted)
             whole.iterations += 1
             own.next = 1 - own.next
-            state.batches[r, own.next].count = state.batches[r, own.next].preempted = 0
+            behind = state.batches[r, own.next]
+            behind.count = behind.preempted = behind.moved = 0
 
 
 @kernel(inline=True)
@@ -774,7 +778,7 @@ def _decode_on(model: Model, state: State, r: int, limit_ms: float) -> None:
     own, whole, crossing, rows = state.replicas[r], state.whole[0], state.crossing, state.iterations.shape[0]
     now_ms, running, block, free = own.begun_ms, own.running, model.block_tokens, own.free + own.idle
     rules, batch, load, wanted = model.rules, state.batches[r, own.next], state.load[0], state.wanted[0]
-    if rules.ahead > 0 and (batch.count != running or batch.decodes != running):
+    if rules.ahead > 0 and (batch.count != running or batch.decodes != running or batch.moved > 0):
         return
     steps = rows - whole.iterations if rows > 0 else np.int64(2**62)
     kv = -running if rules.ahead > 0 else 0
