@@ -316,7 +316,7 @@ class Replica:
         """
         batch = self._next
         if batch is None or not batch.given:
-            before = batch or Batch(0)
+            before = batch or Iteration(0)
             batch = self._composed(now_ms, now_ms)
             batch.preempted += before.preempted
             batch.moved += before.moved
