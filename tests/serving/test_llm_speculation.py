@@ -13,13 +13,14 @@ from forerun.serving.engine.events import simulate_events
 from forerun.serving.engine.outcome import Guesses, Requests, Run
 from forerun.serving.inputs.pipeline import SOURCE, Edge, Pipeline
 from forerun.serving.llm.engine.pipeline import MixedRun, simulate_mixed
-from forerun.serving.llm.inputs.model import Cost, LanguageModel, hashed
+from forerun.serving.llm.inputs.model import Cost, HostMemory, LanguageModel, hashed
+from forerun.serving.llm.policy.scheduling import Rules
 from forerun.serving.llm.scenario.language_model import SpeculationSpec
 from forerun.serving.plan import plan
 from forerun.serving.summary.invariants import check_run
 
 from ..conftest import cases
-from .random_llm_pipelines import equal, llm_stage, speculative_pipeline
+from .random_llm_pipelines import equal, llm_stage, scheduled_pipeline, speculative_pipeline
 from .test_llm_scenario import llm, problems, scenario
 
 SLO_MS = 20.0
@@ -270,3 +271,31 @@ def test_a_plan_chooses_it_where_few_decode() -> None:
     assert all("speculation" not in cell["Chat"] for cell in plain)
     again = simulate(planned.scenario_planned())
     assert again.summary["tpot_p99_ms"] == planned.summary["tpot_p99_ms"]
+
+
+def test_drafts_under_way_are_not_kept_of_who_is_swapped_out_meanwhile() -> None:
+    """Composed ahead, a request may be swapped out while its drafts are verified; the wrong ones are processed again."""
+    swapped = 0
+    for seed in range(100, 100 + cases(24, 80)):
+        pipeline, arrivals = scheduled_pipeline(seed)
+        (stage,) = pipeline.stages
+        assert stage.llm is not None
+        own = SpeculationSpec(draft_tokens=1 + seed % 7, acceptance=0.5)
+        tight = -(-(stage.llm.prompt + stage.llm.output).max() // stage.llm.block_tokens) + 1
+        llm = replace(
+            stage.llm,
+            rules=Rules(ahead=True),
+            ranks=None,
+            kv_blocks=int(tight),
+            max_seqs=8,
+            host=HostMemory(10_000, 0.5),
+            speculation=own,
+            keys=np.arange(len(arrivals)) * 7919 + seed,
+            cost=Cost((6.0, 0.02, 0.02, 2.5e-6, 4e-7)),
+        )
+        pipeline = replace(pipeline, stages=(replace(stage, llm=llm),))
+        run = simulate_mixed(pipeline, arrivals / 8, SLO_MS)
+        assert equal(simulate_events(pipeline, arrivals / 8, SLO_MS), run), seed
+        check_run(pipeline, run, SLO_MS)
+        swapped += int(run.requests[0].preemptions.sum()) if run.requests[0] is not None else 0
+    assert swapped > 20

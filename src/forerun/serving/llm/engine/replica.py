@@ -558,7 +558,8 @@ class Replica:
                 if one.kind == "decode":
                     right = sum(1 for _ in takewhile(partial(self._guessed, request.query), drafts))
                 self.drafted += len(drafts)
-                if not stale:
+                if not stale or request.away:
+                    # What was copied out meanwhile has the wrong ones, too.
                     request.cached -= one.drafts - right
                     request.pending -= (one.drafts - right) if request.pending else 0
             if not one.emits:

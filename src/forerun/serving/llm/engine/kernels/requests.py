@@ -334,7 +334,8 @@ def _end(model: Model, state: State, r: int) -> None:
             while accepted < part.guesses and _guessed(model, request.key, request.emitted + accepted):
                 accepted += 1
             whole.drafted += part.drafts
-            if not stale:
+            if not stale or request.away > 0:
+                # What was copied out meanwhile has the wrong ones, too.
                 request.cached -= part.drafts - accepted
                 if request.pending > 0:
                     request.pending -= part.drafts - accepted
