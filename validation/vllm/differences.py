@@ -33,6 +33,7 @@ class Count:
     steps : how many. full : of these, with a full budget or full seats.
     vllm_s, forerun_s : processor time of both schedulers.
     examples : where the first ones part.
+    failed : workloads that vLLM itself gives up, where it does; they are not counted.
     """
 
     workloads: int = 0
@@ -43,6 +44,7 @@ class Count:
     vllm_s: float = 0.0
     forerun_s: float = 0.0
     examples: tuple[str, ...] = ()
+    failed: tuple[str, ...] = ()
 
 
 def vllm(run: dict[str, Any]) -> Trace:
@@ -58,6 +60,9 @@ def compare(version: str, seeds: range, modes: Sequence[str] = tuple(MODES)) -> 
         some = every[begin : begin + TOGETHER]
         workloads = [{**one, "right": right(one)} for one in (drawn(mode, seed) for mode, seed in some)]
         for (mode, seed), workload, run in zip(some, workloads, steps(workloads, version), strict=True):
+            if run["failed"]:
+                counts[mode].failed = (*counts[mode].failed, f"{mode} {seed}: {run['failed']}")
+                continue
             mine, taken_s = forerun(workload, minor(version))
             count, rows = counts[mode], run["steps"]
             count.workloads += 1

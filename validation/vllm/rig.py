@@ -16,6 +16,7 @@ import os
 import sys
 import tempfile
 import time
+import traceback
 from collections import deque
 from pathlib import Path
 from typing import Any
@@ -273,9 +274,21 @@ def main() -> None:
         init_none_hash(sha256)
         for workload in workloads:
             run = Run(workload, folder)
-            run.run()
+            failed = ""
+            try:
+                run.run()
+            except AssertionError as error:
+                # vLLM gives up by itself.
+                frame = traceback.extract_tb(error.__traceback__)[-1]
+                failed = f"{Path(frame.filename).name}:{frame.lineno} {frame.line}"
             results.append(
-                {"steps": run.steps, "first": run.first, "last": run.last, "processor_s": run.taken_s}
+                {
+                    "steps": run.steps,
+                    "first": run.first,
+                    "last": run.last,
+                    "processor_s": run.taken_s,
+                    "failed": failed,
+                }
             )
     Path(sys.argv[2]).write_text(json.dumps({"version": vllm.__version__, "runs": results}))
 

@@ -35,17 +35,11 @@ SETTINGS: Final[dict[str, Any]] = {
 
 
 def drawn(mode: str, seed: int) -> Workload:
-    """A workload of a mode: half of them have a cache that is scarce, so that requests are preempted.
-
-    Every second one mixes its mode with another, but for speculation and asynchronous scheduling, which vLLM joins for some
-    drafts only.
-    """
+    """A workload of a mode, every second one mixed with another; most have a cache so scarce that requests are preempted."""
     rng = np.random.default_rng([list(MODES).index(mode), seed])
     special = dict(MODES[mode])
     if rng.random() < 0.5:
-        other = MODES[str(rng.choice(list(MODES)))]
-        if not {"draft_tokens", "async_scheduling"} <= {*special, *other}:
-            special = {**other, **special}
+        special = {**MODES[str(rng.choice(list(MODES)))], **special}
     spread = special.pop("spread", float(rng.choice([0.0, 1.0, 4.0])))
     given: Workload = {**SETTINGS, "max_seqs": 0, "token_budget": 0, **special}
     for name, value in given.items():
@@ -63,16 +57,16 @@ def drawn(mode: str, seed: int) -> Workload:
         given["max_seqs"] = int(rng.integers(2, 24))
         given["token_budget"] = given["max_seqs"] + int(rng.integers(-1, 2))
     most = int((prompt + output).max())
-    given["token_budget"] = max(given["token_budget"], 1 if given["enable_chunked_prefill"] else most + 8)
+    # Drafts may reach beyond an answer, but what a model can take is a limit that scenarios do not have.
+    longest = most + 8 + 4 * given["draft_tokens"]
+    given["token_budget"] = max(given["token_budget"], 1 if given["enable_chunked_prefill"] else longest)
     if mode != "edges":
         given["token_budget"] = max(given["token_budget"], given["max_seqs"])
     given["max_seqs"] = min(given["max_seqs"], given["token_budget"])
-    largest = -(-(most + given["draft_tokens"]) // given["block_tokens"])
+    largest = -(-(most + 2 * given["draft_tokens"] + 1) // given["block_tokens"])
     room = float(rng.choice([1.0, 1.2, 1.6])) if rng.random() < 0.85 else 50.0
     given["kv_blocks"] = int(largest * room) + 1
-    given["max_model_len"] = max(
-        most + 8, given["token_budget"] if not given["enable_chunked_prefill"] else 0
-    )
+    given["max_model_len"] = max(longest, 0 if given["enable_chunked_prefill"] else given["token_budget"])
     at = np.cumsum(np.floor(rng.exponential(spread, count))).astype(int)
     segment_tokens = int(rng.integers(1, 4)) * given["block_tokens"]
     given["segment_tokens"] = segment_tokens
