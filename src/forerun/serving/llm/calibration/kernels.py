@@ -2,9 +2,9 @@
 
 Between measured sizes times are taken to be linear in logarithms; beyond the largest they grow in proportion, below the
 smallest they stay. Attention over as many heads of keys and values as of queries is taken as that of groups of heads of as
-many more requests, because it is the cache that is read. What tables say is held to what no server falls short of: a kernel
-for fewer tokens takes no longer than one for more, because it can be padded; a product of 8-bit values no longer than that
-of 16-bit ones; and nothing is read faster than memory gives it.
+many more requests, because it is the cache that is read. Times of tables are limited to what servers can do: a kernel for
+fewer tokens takes no longer than one for more, because it can be padded; a product of 8-bit values no longer than that of
+16-bit ones; and nothing is read faster than memory gives it.
 """
 
 from __future__ import annotations

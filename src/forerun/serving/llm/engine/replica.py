@@ -24,7 +24,7 @@ Kind = Literal["prefill", "decode"]
 
 @dataclass(eq=False)
 class Block:
-    """A block of the cache that somebody has or that a prompt may begin with.
+    """A block of the cache that a request has or that a prompt may begin with.
 
     Parameters
     ----------
@@ -137,9 +137,9 @@ class Iteration:
     budget : tokens that may still be given.
     given : what requests are given.
     moved : blocks that are swapped.
-    preempted : how often somebody lost its blocks for it; nobody is admitted then.
-    served : somebody who ran is part of it. midway: and is in the middle of its prompt.
-    running, free_blocks : requests admitted, with those that got no token of the budget, and blocks that nobody has, once it
+    preempted : how often a request lost its blocks for it; none is admitted then.
+    served : a running request is part of it. midway: and is in the middle of its prompt.
+    running, free_blocks : requests admitted, with those that got no token of the budget, and blocks that none has, once it
         is composed.
     number : within its stage, in the order they begin, once it has begun.
     replica : number of the replica that works on it, from then on.
@@ -190,8 +190,8 @@ class Cache:
 
     Attributes
     ----------
-    blank : blocks that nobody has and that go first.
-    idle : the others that nobody has, the least recently used first.
+    blank : blocks that no request has and that go first.
+    idle : the others that no request has, the least recently used first.
     keyed : by key, the blocks that have it, the first one first.
     """
 
@@ -202,11 +202,11 @@ class Cache:
 
     @property
     def free(self) -> int:
-        """Blocks that nobody has."""
+        """Blocks that no request has."""
         return self.blank + len(self.idle)
 
     def take(self, blocks: int) -> list[Block]:
-        """So many blocks for somebody; the least recently used lose their tokens where the blank ones do not suffice."""
+        """So many blocks for a request; the least recently used lose their tokens where the blank ones do not suffice."""
         while self.blank < blocks:
             self.evict()
         self.blank -= blocks
@@ -233,7 +233,7 @@ class Cache:
         block.users += 1
 
     def leave(self, blocks: Sequence[Block]) -> None:
-        """Somebody has these blocks no more; those at the end are lost first."""
+        """A request has these blocks no more; those at the end are lost first."""
         for block in reversed(blocks):
             block.users -= 1
             if not block.users:
@@ -331,7 +331,7 @@ class Replica:
         """The iteration that begins at `begin_ms`.
 
         Running requests come first, then waiting ones while there are seats, tokens and blocks. A running request that needs
-        a block where none is free takes it from one that runs, itself at last, which goes back to the queue; nobody is
+        a block where none is free takes it from one that runs, itself at last, which goes back to the queue; none is
         admitted in that iteration.
         """
         self._end_transfers(now_ms)

@@ -65,7 +65,7 @@ class Rules:
         order of admission (default: the last of the running).
     drafts : how many tokens a draft proposes (default: what the answer takes).
     pads_drafts : a request that is admitted with a single token to process is given as many as those that a draft serves,
-        while nobody who runs is in the middle of its prompt (default: no).
+        while no running request is in the middle of its prompt (default: no).
     blank_first : with a prefix cache, blocks that no prompt can begin with are given out before any that one can; otherwise
         in the order in which they became free (default: first).
     ahead : an iteration is composed when the one before it begins, so what is not known then does not count: who comes

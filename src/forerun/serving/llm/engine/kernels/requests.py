@@ -44,8 +44,8 @@ PREFIX: Final = record_type("chain segments own shared known tail unknown hit")
 """What a request has in the prefix cache, in `State.prefixes`.
 
 chain, segments: where its prompt's segments begin in `Model.chains`, and how many are whole. own: key of its first block, if
-nobody else has any of its tokens. shared: blocks that others had before it. known: blocks that have a key. tail: its last
-block, but for those; unknown: the first of them without a key; -1 if there is none. hit: tokens that it did not process
+no other request has any of its tokens. shared: blocks that others had before it. known: blocks that have a key. tail: its
+last block, but for those; unknown: the first of them without a key; -1 if there is none. hit: tokens that it did not process
 because they were there.
 """
 
@@ -53,8 +53,8 @@ BLOCK: Final = record_type("users key before after alike")
 """A block of the cache, in `State.cache`.
 
 users: requests that have it. key: names its tokens with all before them; -1 while they are not known. before, after: the
-blocks beside it, among those of the request that took it, or if nobody has it, among those used less and more recently, or
-among the blank ones; -1 at the ends. alike: the next with a key of the same bucket, -1 if there is none.
+blocks beside it, among those of the request that took it, or if no request has it, among those used less and more recently,
+or among the blank ones; -1 at the ends. alike: the next with a key of the same bucket, -1 if there is none.
 """
 
 REPLICA: Final = record_type(
@@ -63,15 +63,15 @@ REPLICA: Final = record_type(
 )
 """A replica, in `State.replicas`.
 
-running: requests in an iteration. front: the lowest class in which a request waits; the number of classes if nobody
-waits. free: blocks that nobody has and without a key. order: number of its iteration under way. open: requests waiting or
-running. steady: 1 if everybody who ran emitted a token when its last iteration ended. idle: blocks with a key that nobody
-has. oldest, newest: of these, the one used least recently and the one used last; blank: the first of the free ones; -1 if
-there is none. next: 0 or 1, which of its batches begins next; the other is under way. host: free blocks of its host memory.
-held_head, held_tail: of the requests whose blocks transfers hold, in the order these end; held_head -1 if there is none.
-shown_waiting, shown_used: requests that waited, and the share of blocks in use, when the router looked last.
-due_ms: end of the iteration under way, inf if there is none. begun_ms: its begin, or from when on the next may begin.
-link_ms: from when on it can send.
+running: requests in an iteration. front: the lowest class in which a request waits; the number of classes if none waits.
+free: blocks that no request has and without a key. order: number of its iteration under way. open: requests waiting or
+running. steady: 1 if every running request emitted a token when its last iteration ended. idle: blocks with a key that no
+request has. oldest, newest: of these, the one used least recently and the one used last; blank: the first of the free ones;
+-1 if there is none. next: 0 or 1, which of its batches begins next; the other is under way. host: free blocks of its host
+memory. held_head, held_tail: of the requests whose blocks transfers hold, in the order these end; held_head -1 if there is
+none. shown_waiting, shown_used: requests that waited, and the share of blocks in use, when the router looked last. due_ms:
+end of the iteration under way, inf if there is none. begun_ms: its begin, or from when on the next may begin. link_ms: from
+when on it can send.
 """
 
 QUEUE: Final = record_type("head tail")
@@ -90,8 +90,8 @@ looked_ms: when the router looked last.
 LOAD: Final = record_type("budget prefill served midway moved preempted")
 """The iteration that is being composed, the only row of `State.load`, scratch.
 
-budget: tokens that are left to give. prefill: tokens of prompts. served: 1 if somebody who ran is part of it; midway: 1 if
-somebody of these is in the middle of its prompt. moved: blocks to and from host memory. preempted: requests that lost their
+budget: tokens that are left to give. prefill: tokens of prompts. served: 1 if a running request is part of it; midway: 1 if
+one of these is in the middle of its prompt. moved: blocks to and from host memory. preempted: requests that lost their
 blocks.
 """
 
@@ -99,7 +99,8 @@ WANTED: Final = record_type("give kind needed must hits idle known")
 """What a request that waits would be given, the only row of `State.wanted`, scratch.
 
 give: its tokens, 0 if it cannot be admitted. kind: of these. needed: blocks for them; must: blocks that have to be free.
-hits: its blocks that are in the cache already; idle: those of them that nobody has. known: tokens that it need not process.
+hits: its blocks that are in the cache already; idle: those of them that no request has. known: tokens that it need not
+process.
 """
 
 BATCH: Final = record_type(
@@ -472,7 +473,7 @@ def _begin(model: Model, state: State, r: int) -> None:
     for turn in range(1 + model.rules.ahead):
         batch = state.batches[r, own.next]
         if turn > 0 or batch.count == 0:
-            # What was composed ahead without finding anything to do may have preempted somebody.
+            # What was composed ahead without finding anything to do may have preempted a request.
             preempted, moved = batch.preempted, batch.moved
             _compose(model, state, r, now_ms, begin_ms)
             batch.preempted += preempted
@@ -500,9 +501,9 @@ def _compose(model: Model, state: State, r: int, now_ms: float, begin_ms: float)
     """The iteration that begins at `begin_ms`.
 
     Running requests are given what they still need, within the budget. One that finds too few free blocks has another
-    preempted, again and again; if that is itself, it waits with the others. Where nobody was preempted, requests are
-    admitted from the front of the queue. Where the rules want one kind of tokens alone, this happens for that kind, and if
-    there is nothing to do, for the other. If everybody was preempted, who waits may fit, unless an iteration is under way.
+    preempted, again and again; if that is itself, it waits with the others. Where none was preempted, requests are admitted
+    from the front of the queue. Where the rules want one kind of tokens alone, this happens for that kind, and if there is
+    nothing to do, for the other. If everybody was preempted, who waits may fit, unless an iteration is under way.
     """
     own, load, rules = state.replicas[r], state.load[0], model.rules
     load.moved = load.preempted = 0
@@ -771,9 +772,9 @@ def _seat(model: Model, state: State, r: int, who: int) -> int:
 def _decode_on(model: Model, state: State, r: int, limit_ms: float) -> None:
     """Whole iterations in which all that run decode and nothing else can happen.
 
-    They end before `limit_ms` and nobody leaves with them. In none anybody can be admitted, and blocks suffice. Then
+    They end before `limit_ms` and no request leaves with them. No request can be admitted, and blocks suffice. Then
     iterations differ in their times only, and requests are brought up to date once. Each time is computed as it would be one
-    by one. Where somebody can be admitted, or blocks do not suffice, the next one is left to `_begin`. Where iterations are
+    by one. Where one can be admitted, or blocks do not suffice, the next one is left to `_begin`. Where iterations are
     composed ahead, the first is there, and each composes the one behind it.
     """
     own, whole, crossing, rows = state.replicas[r], state.whole[0], state.crossing, state.iterations.shape[0]
@@ -966,7 +967,7 @@ def _find(state: State, r: int, key: int) -> int:
 
 @kernel(inline=True)
 def _find_hits(model: Model, state: State, r: int, who: int) -> None:
-    """How many leading blocks of a request are in the replica's cache, and how many of them nobody has.
+    """How many leading blocks of a request are in the replica's cache, and how many of them no request has.
 
     At least one token is left to process.
     """
@@ -1077,7 +1078,7 @@ def _leave(model: Model, state: State, r: int, who: int) -> None:
 
 @kernel(inline=True)
 def _unlink(state: State, r: int, one: int) -> None:
-    """Take a block out of those that nobody has."""
+    """Take a block out of those that no request has."""
     own, cache = state.replicas[r], state.cache
     before, after = cache[r, one].before, cache[r, one].after
     if before < 0:
@@ -1093,7 +1094,7 @@ def _unlink(state: State, r: int, one: int) -> None:
 
 @kernel(inline=True)
 def _evict(state: State, r: int) -> None:
-    """The least recently used block that nobody has loses its tokens."""
+    """The least recently used block that no request has loses its tokens."""
     own, cache, buckets = state.replicas[r], state.cache, state.buckets
     gone = own.oldest
     _unlink(state, r, gone)
@@ -1115,7 +1116,7 @@ def _evict(state: State, r: int) -> None:
 
 @kernel(allocates=False)
 def forget(state: State, r: int) -> None:
-    """A replica's prefix cache has nothing that nobody uses."""
+    """A replica's prefix cache has nothing that no request uses."""
     while state.replicas[r].idle > 0:
         _evict(state, r)
 
@@ -1165,7 +1166,7 @@ def _note(
     free_blocks: int,
     preempted: int,
 ) -> None:
-    """Record an iteration: the replica's next one, but for what is said here."""
+    """Record an iteration: the replica's next one, but for what is given here."""
     row, batch = state.iterations[number], state.batches[r, state.replicas[r].next]
     row.start_ms, row.end_ms, row.replica = start_ms, end_ms, r
     row.prefill, row.decodes, row.running = batch.prefill, batch.decodes, batch.running
