@@ -96,7 +96,7 @@ class Controller:
         found = []
         for pid in marked(mark_of(self.folder)):
             with contextlib.suppress(OSError):  # it has ended since
-                found += [pid] if int(processes._fields(pid)[1]) not in nodes else []
+                found += [pid] if not {pid, int(processes._fields(pid)[1])} & nodes else []
         return found
 
 
@@ -133,6 +133,16 @@ def script(folder: Path, text: str, name: str = "program.py", **given: object) -
     (folder / name).write_text(textwrap.dedent(text))
     about: dict[str, object] = {"name": "a", "iterations": 10, "folder": str(folder)} | given
     return JobSpec(command=(sys.executable, name), **about)  # type: ignore[arg-type]
+
+
+def test_closing_ends_a_node_that_is_not_connected(tmp_path: Path) -> None:
+    """The controller before started it: it is no child of the one that closes, and hears nothing."""
+    first = Controller(RunFolder.create(tmp_path / "run"), {"n0": 1})
+    left = node_pid(first, "n0")
+    first.engine.leave()
+    LocalEngine(first.folder, {"n0": 1}).close()
+    assert first.engine._processes["n0"].wait(PATIENCE_S) == -signal.SIGKILL
+    assert left not in marked(mark_of(first.folder))
 
 
 def test_ranks_are_forked_from_a_process_with_one_thread(controller: Controller, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import selectors
 import socket
 import subprocess
@@ -11,7 +12,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from forerun.cluster.processes import end_marked
+from forerun.cluster.processes import MARK_VARIABLE, end_marked
 from forerun.live.engines.engine import Command, Heartbeat
 from forerun.live.engines.routes import Routes
 from forerun.live.folder import RunFolder
@@ -74,9 +75,16 @@ class LocalEngine:
         command += ["--name", name, "--slots", str(self._nodes[name])]
         command += ["--socket", str(self._folder.nodes_socket), "--folder", str(self._folder.path)]
         command += ["--devices", ",".join(self._devices.get(name, ())), "--heartbeat", str(self._heartbeat_s)]
+        # A node that the controller before started is no child of this one: closing finds it by its mark.
+        variables = os.environ | {MARK_VARIABLE: mark_of(self._folder, f"@{name}")}
         with (self._folder.path / f"{name}.log").open("ab") as log:
             self._processes[name] = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+                command,
+                env=variables,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
             )
 
     # ---------------------------------------------------------------------------------------------------- the engine
