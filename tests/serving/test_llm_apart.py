@@ -262,10 +262,17 @@ def test_pools_that_cannot_be(llm: dict[str, Any], said: str) -> None:
 def test_requests_that_only_one_pool_can_store_are_refused() -> None:
     pairs = [[100, 20] if i % 3 else [300, 200] for i in range(300)]
     pools = (
-        {"kv_blocks": 40, "decode": {"replicas": 1, "kv_blocks": 20}},
-        {"kv_blocks": 12, "decode": {"replicas": 1, "kv_blocks": 40}},
+        (
+            "decoding replicas' cache stores 320",
+            {"kv_blocks": 40, "decode": {"replicas": 1, "kv_blocks": 20}},
+        ),
+        (
+            "prefilling replicas' cache stores 192",
+            {"kv_blocks": 12, "decode": {"replicas": 1, "kv_blocks": 40}},
+        ),
     )
-    for pool in pools:
+    for lack, pool in pools:
         result = simulate(scenario(scenario_data(**pool, tokens={"pairs": pairs}))).check()
         assert result.tables["requests"]["refused"].tolist() == [i % 3 == 0 for i in range(300)]
-        assert any("the decoding replicas' cache stores" in note for note in result.notes)
+        (note,) = (note for note in result.notes if "are refused" in note)
+        assert lack in note and note.count("cache stores") == 1
