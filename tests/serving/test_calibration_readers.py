@@ -146,6 +146,39 @@ def test_every_layout_of_guidellm_is_read(name: str, experiments: int) -> None:
         assert (each.load.prompt >= 1).all() and (each.load.output >= 1).all()
 
 
+def test_requests_of_guidellm_count_from_when_they_were_sent(tmp_path: Path) -> None:
+    """As GuideLLM 0.8.1 writes them: an asked rate of 3 a second is not what its ten processes sent."""
+    rows = [
+        {
+            "request_start_time": 100.0 + at,
+            "request_end_time": 101.0 + at,
+            "time_to_first_token_ms": 50.0 + 10 * at,
+        }
+        | {"prompt_tokens": 89, "output_tokens": 40}
+        for at in (0, 2, 1, 1)
+    ]
+    benchmark = {
+        "config": {"strategy": {"type_": "poisson", "rate": 3.0}},
+        "metrics": {
+            "request_totals": {"successful": 4, "errored": 0, "incomplete": 0},
+            "requests_per_second": {"successful": {"mean": 1.3}},
+        },
+        "requests": {"successful": rows},
+    }
+    path = tmp_path / "guidellm.json"
+    path.write_text(json.dumps({"metadata": {"version": 2}, "benchmarks": [benchmark]}))
+    found = one(path)
+    assert found.load.send_ms.tolist() == [0.0, 1000.0, 1000.0, 2000.0] and set(
+        found.load.prompt.tolist()
+    ) == {89}
+    assert found.measured["ttft_p50_ms"] == pytest.approx(60.0) and found.measured["e2e_mean_ms"] == 1000.0
+    assert found.notes == ()
+    rows[0]["time_to_first_token_ms"] = 1500.0
+    path.write_text(json.dumps({"metadata": {"version": 2}, "benchmarks": [benchmark]}))
+    with pytest.raises(TraceError, match="a request ends before its first token"):
+        one(path)
+
+
 def test_strategies_of_guidellm(tmp_path: Path) -> None:
     path = at_hand("formats", "guidellm", "guidellm-0.8.0.dev18.metadata-v2.mock.json")
     data = json.loads(path.read_text())
@@ -465,6 +498,9 @@ def test_genai_perf_and_aiperf_summaries(tmp_path: Path) -> None:
     def metric(unit: str, avg: float, **more: float) -> dict[str, Any]:
         return {"unit": unit, "avg": avg} | more
 
+    def phase(kind: str, **more: float) -> dict[str, Any]:  # as AIPerf 0.13 writes it
+        return {"name": "profiling", "kind": "profiling", "type": kind, "requests": 40} | more
+
     result = {
         "request_throughput": metric("requests/sec", 2.5),
         "request_latency": metric("ms", 1500.0, p50=1400.0, p90=1800.0, p99=2000.0, max=2100.0),
@@ -479,6 +515,9 @@ def test_genai_perf_and_aiperf_summaries(tmp_path: Path) -> None:
         ({"loadgen": {"concurrency": 8}}, 8),
         ({"perf_analyzer": {"stimulus": {"concurrency": 4}}}, 4),
         ({"request_rate": 2.0, "concurrency": None}, None),
+        ({"phases": [phase("concurrency", concurrency=4)]}, 4),
+        ({"phases": [{"kind": "warmup"}, phase("poisson", rate=3.0)]}, None),
+        ({"phases": [phase("gamma", rate=3.0, smoothness=4.0, concurrency=7)]}, 7),
     ):
         path = tmp_path / "profile_export_genai_perf.json"
         path.write_text(json.dumps(result | {"input_config": config}, indent=1))
@@ -488,10 +527,20 @@ def test_genai_perf_and_aiperf_summaries(tmp_path: Path) -> None:
         assert found.measured["e2e_mean_ms"] == 1500.0 and found.measured["throughput_rps"] == 2.5
         assert found.load.prompt.min() < 420 and found.load.prompt.max() > 580
         assert set(found.load.output.tolist()) == {100} and "2 requests failed" in " ".join(found.notes)
-        assert (found.load.send_ms[-1] > 0) == (most is None)
+        assert (found.load.send_ms[-1] > 0) == ("rate" in json.dumps(config))
     for wrong, message in (
         ({"request_latency": metric("parsecs", 1.0)}, "the unit 'parsecs' is no time"),
         ({"input_config": {}}, "neither concurrency nor request_rate is stated"),
+        (
+            {"input_config": {"phases": [phase("fixed_schedule")]}},
+            r"phases\[0\]: 'fixed_schedule': only the records say",
+        ),
+        (
+            {"input_config": {"phases": [phase("poisson", rate=1.0, rate_ramp=2.0)]}},
+            "rate_ramp: only the records say",
+        ),
+        ({"input_config": {"phases": [phase("poisson"), phase("poisson")]}}, "2 phases were measured"),
+        ({"input_config": {"phases": [{"type": "poisson"}, 3]}}, "0 phases were measured"),
         ({"request_count": metric("requests", 0.0)}, "0 is not between 1"),
     ):
         path.write_text(json.dumps(result | {"input_config": {"concurrency": 1}} | wrong))

@@ -41,6 +41,11 @@ QUANTILES: Final = {
 #: where quantiles of times are
 SPELT: Final = {"p50": ("median",), "p90": ("percentiles", "p90"), "p99": ("percentiles", "p99")}
 VERSIONS: Final = (1, 2)
+#: of listed requests, by layout: when each was sent, its first token (an instant, or how long after that), and its end
+INSTANTS: Final = (
+    ("start_time", "first_token_time", "end_time"),
+    ("request_start_time", "time_to_first_token_ms", "request_end_time"),
+)
 
 
 def read(document: JsonDocument, seed: int) -> list[Experiment]:
@@ -131,19 +136,22 @@ class _Item:
         """When requests were sent, their tokens and latencies, if all successful ones are listed with them."""
         place = (*self._place, "requests", "successful")
         listed = section(self._document, *self._place, "requests").get("successful")
-        needed = {"start_time", "first_token_time", "end_time", "prompt_tokens", "output_tokens"}
         if not isinstance(listed, list) or len(listed) != served:
             return None
-        if not all(isinstance(row, dict) and needed <= set(row) for row in listed):
+        rows = [row if isinstance(row, dict) else {} for row in listed]
+        for start, first, end in INSTANTS:
+            needed = (start, first, end, "prompt_tokens", "output_tokens")
+            if all(row.get(key) is not None for row in rows for key in needed):
+                break
+        else:
             return None
         columns = {
-            key: np.array([number(self._document, *place, i, key) for i in range(served)])
-            for key in sorted(needed)
+            key: np.array([number(self._document, *place, i, key) for i in range(served)]) for key in needed
         }
-        order = np.argsort(columns["start_time"], kind="stable")
-        start_s, first_s, end_s = (
-            columns[key][order] for key in ("start_time", "first_token_time", "end_time")
-        )
+        order = np.argsort(columns[start], kind="stable")
+        start_s, first_s, end_s = (columns[key][order] for key in (start, first, end))
+        if first.endswith("_ms"):
+            first_s = start_s + first_s / 1e3
         if (first_s < start_s).any() or (end_s < first_s).any():
             raise TraceError.at(self._name, "a request ends before its first token, or begins after it")
         prompt, output = (
