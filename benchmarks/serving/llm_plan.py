@@ -139,7 +139,7 @@ def all_cells_s(found: LanguagePlan, sample: int) -> float:
     chosen = np.random.default_rng(1).choice(len(cells), sample, replace=False)
     begin = time.process_time()
     for number in chosen:
-        whole(space, space.pipeline(cells[number], inputs), inputs)
+        whole(space.inputs(cells[number], inputs))
     return (time.process_time() - begin) / sample * len(cells)
 
 

@@ -143,6 +143,28 @@ def conserved(clients: Clients, sent: Sent, finish_ms: np.ndarray) -> None:
     assert np.cumsum(np.repeat([1, -1], waits.sum())[order]).max(initial=0) <= clients.queue
 
 
+def test_sessions_are_chosen_whole() -> None:
+    """Those chosen have the requests of the originals, with what follows what, moved to another instant."""
+    for seed in range(cases(25)):
+        rng = np.random.default_rng(71_000 + seed)
+        load = drawn_clients(seed, np.sort(rng.uniform(0, 1e3, 40)))
+        chosen = rng.integers(load.sessions, size=rng.integers(1, 9))
+        at_ms = rng.uniform(0, 1e3, len(chosen))
+        rows, other = load.sessions_at(chosen, at_ms)
+        assert other.sessions == len(chosen) and len(rows) == len(other)
+        for s, (session, begin_ms) in enumerate(zip(chosen.tolist(), at_ms.tolist())):
+            mine = np.flatnonzero(other.session == s)
+            assert rows[mine].tolist() == np.flatnonzero(load.session == session).tolist()
+            shift_ms = begin_ms - load.begin_ms[session]
+            assert np.allclose(other.planned_ms[mine], load.planned_ms[rows[mine]] + shift_ms)
+            assert other.begin_ms[s] == pytest.approx(begin_ms)
+            for one in mine.tolist():
+                behind = other.followers[other.begin[one] : other.begin[one + 1]]
+                own = load.followers[load.begin[rows[one]] : load.begin[rows[one] + 1]]
+                assert set(behind) <= set(mine) and rows[behind].tolist() == own.tolist()
+                assert other.pause_ms[one] == load.pause_ms[rows[one]]
+
+
 def test_the_worlds_contain_what_they_should() -> None:
     ended, late = np.zeros(4, dtype=int), 0
     for seed in range(60):

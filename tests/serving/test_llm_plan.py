@@ -17,10 +17,11 @@ from forerun.core.domain import get_domain, simulate
 from forerun.core.errors import CheckFailed, ForerunError, Infeasible, ScenarioError, UsageError
 from forerun.core.scenario.spec import to_data
 from forerun.core.scenarios import from_data
+from forerun.serving.inputs.fresh import fresh
 from forerun.serving.inputs.prepare import prepare
 from forerun.serving.llm.plan import LanguagePlan
 from forerun.serving.llm.plan.bounds import Bounds
-from forerun.serving.llm.plan.draws import fresh, worlds
+from forerun.serving.llm.plan.draws import worlds
 from forerun.serving.llm.plan.language_plan import check_certificate
 from forerun.serving.llm.plan.space import Cell, Space, space_of
 from forerun.serving.plan import plan
@@ -223,6 +224,95 @@ def outcome_met(inputs: Any) -> bool:
     from forerun.serving.summary.summarize import summarize
 
     return bool(summarize(run(inputs)).summary["slo_met"])
+
+
+def reacting(draw: np.random.Generator, kind: str) -> dict[str, Any]:
+    """A small space under a load that waits for answers."""
+    data = feasible()
+    llm = data["configuration"]["Chat"]["llm"]
+    llm["plan"] |= {"balance": ["least-requests"], "scheduler": ["chunked-prefill"], "token_budget": [512]}
+    llm |= {"ttft_slo_ms": float(draw.choice([60.0, 150.0, 400.0])), "kv_blocks": int(draw.choice([60, 900]))}
+    if draw.random() < 0.5:
+        data["warm_up"] = 30
+    if kind == "clients":
+        think = {"think_s": float(draw.uniform(0, 1)), "think_cv": 1.0}
+        data["trace"] = {"clients": int(draw.integers(2, 30)), "queries": 120, **think}
+    if kind == "concurrency":
+        data["max_concurrency"] = int(draw.integers(2, 12))
+    if kind == "gateway":
+        llm["gateway"] = {"per_replica": int(draw.integers(1, 5)), "queue": int(draw.integers(0, 9))}
+    if kind in ("turns", "listed turns"):
+        llm["tokens"] = {"prompt": 60, "output": 30}
+        llm["prefix_cache"] = {"history": True}
+        llm["plan"]["prefix_cache"] = [None, {"history": True}]
+        data["trace"] = {"process": {"name": "poisson", "rate_rps": 3.0}, "queries": 40}
+        if kind == "listed turns":
+            data["trace"] = {"arrivals_ms": np.sort(draw.uniform(0, 9e3, 40)).tolist()}
+        data["sessions"] = {"turns": 3.0, "pause_s": 0.5, "pause_cv": 1.0, "patience_s": 3.0}
+    return data
+
+
+KINDS = ("clients", "concurrency", "gateway", "turns", "listed turns")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_plan_for_clients_who_wait_is_the_cheapest_of_all_cells(kind: str) -> None:
+    """No bound excludes what a simulation of the cell says is possible, and the certificate holds."""
+    for seed in range(cases(2)):
+        draw = np.random.default_rng([22, seed, KINDS.index(kind)])
+        scenario = scenario_of(reacting(draw, kind))
+        whole = space(scenario)
+        verdicts = {cell: met(scenario, whole, cell) for cell in whole.cells()}
+        bounds = Bounds(whole, prepare(scenario))
+        excluded = [cell for cell in verdicts if bounds.excludes(cell) is not None]
+        assert not any(verdicts[cell] for cell in excluded)
+        least = min((whole.cost(cell) for cell, kept in verdicts.items() if kept), default=None)
+        if least is None:
+            with pytest.raises(Infeasible):
+                plan(scenario)
+            continue
+        planned = language_plan(scenario).check()
+        assert whole.cost(planned.cell) == least and verdicts[planned.cell]
+        summary = simulate(planned.scenario_planned()).summary
+        for name in ("attainment", "ttft_p99_ms", "tpot_p99_ms", "queries", "cost_usd_per_h"):
+            assert planned.summary[name] == pytest.approx(summary[name], rel=1e-12), name
+        forged = json.loads(json.dumps(planned.certificate))
+        for one in forged["excluded"]:
+            if one["missed"]:
+                late = {"stage": "Chat", "world": 0, "late": 120}
+                work = {"stage": "Chat", "world": 0, "first": 0, "last": 120, "whole": True}
+                for bound in (late, work):
+                    one |= {"bounds": [bound], "missed": []}
+                    with pytest.raises(CheckFailed):
+                        check_certificate(forged, planned.scenario)
+                break
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_fresh_traffic_waits_for_answers(kind: str) -> None:
+    """Worlds have their own thinking, sessions and arrivals, and a plan keeps its objectives in enough of them."""
+    data = reacting(np.random.default_rng([23, 1]), kind)
+    llm = data["configuration"]["Chat"]["llm"]
+    llm |= {"ttft_slo_ms": 900.0, "kv_blocks": 900}
+    llm |= {"gateway": {"per_replica": 8}} if kind == "gateway" else {}
+    scenario = scenario_of(unsure(data, 0.1))
+    inputs = prepare(scenario)
+    one, same, other = (fresh(inputs, number).clients for number in (1, 1, 2))
+    assert inputs.clients is not None and one is not None and same is not None and other is not None
+    assert np.array_equal(one.planned_ms, same.planned_ms) and np.array_equal(one.pause_ms, same.pause_ms)
+    different = [(one.planned_ms, other.planned_ms), (one.think_ms, other.think_ms)]
+    assert not all(np.array_equal(*pair) for pair in different)
+    planned = language_plan(scenario, confidence=0.6, traces=5).check()
+    whole = planned.space
+    placed = prepare(whole.placed(planned.cell), inputs.files, inputs.pipeline.seed)
+    fails = sum(not outcome_met(world) for world in worlds(placed, range(1, 6)))
+    assert planned.summary["traces_kept"] == 5 - fails and fails <= 2
+
+
+def test_tokens_an_hour_of_clients_who_wait_differ_between_cells() -> None:
+    scenario = scenario_of(reacting(np.random.default_rng(0), "clients"))
+    with pytest.raises(UsageError, match="minimise cost"):
+        plan(scenario, "token-cost")
 
 
 def test_recorded_traffic_is_resampled_with_its_tokens() -> None:
@@ -637,7 +727,7 @@ def test_an_objective_within_the_fits_interval_is_no_proof(share: float) -> None
         else next(note for note in found.notes if note.startswith("a cheaper configuration"))
     )
     assert re.search(r"90% interval of the P99 of the time between tokens, .* contains the objective", said)
-    assert re.search(r"To settle it, measure one replica of Chat at 2[789]\.?\d* requests/s", said)
+    assert re.search(r"To settle it, measure one replica of Chat under 2[789]\.?\d* requests/s", said)
     fit["step_error"] = 0.01
     assert language_plan(scenario_of(data)).summary["proved_cheapest"]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -75,6 +75,35 @@ class Clients:
             most,
         )
 
+    def sessions_at(self, chosen: Ints, at_ms: Floats) -> tuple[Ints, Clients]:
+        """Some of the sessions, in that order and as often as each is chosen, and the number of each of their requests.
+
+        Parameters
+        ----------
+        chosen : int64[n], numbers of sessions.
+        at_ms : float64[n], when each is planned to begin.
+        """
+        order, many = np.argsort(self.session, kind="stable"), np.bincount(self.session)
+        begin = np.cumsum(many) - many
+        session, place = _spread(many[chosen])
+        rows = order[begin[chosen][session] + place]
+        # Followers are of the same session, so as far behind its first request here as there.
+        rank = np.empty(len(self), dtype=np.int64)
+        rank[order] = _spread(many)[1]
+        followed, number = _spread(np.diff(self.begin)[rows])
+        followers = self.followers[self.begin[:-1][rows][followed] + number]
+        first = np.arange(len(rows)) - place
+        return rows, replace(
+            self,
+            planned_ms=(self.planned_ms - self.begin_ms[self.session])[rows] + at_ms[session],
+            session=session,
+            begin=np.concatenate([[0], np.cumsum(np.bincount(followed, minlength=len(rows)))]),
+            followers=first[followed] + rank[followers],
+            pause_ms=self.pause_ms[rows],
+            think_ms=self.think_ms[chosen],
+            patience_ms=self.patience_ms[chosen],
+        )
+
     def __len__(self) -> int:
         return len(self.planned_ms)
 
@@ -82,6 +111,13 @@ class Clients:
     def sessions(self) -> int:
         """How many there are."""
         return len(self.think_ms)
+
+    @property
+    def begin_ms(self) -> Floats:
+        """float64[sessions]: when the first request of each is planned that follows none."""
+        first, begin_ms = self.waits == 0, np.full(self.sessions, np.inf)
+        np.minimum.at(begin_ms, self.session[first], self.planned_ms[first])
+        return begin_ms
 
     @property
     def latest_ms(self) -> float:
@@ -99,6 +135,12 @@ class Clients:
     def first(self) -> Ints:
         """int64[sessions + 1]: the first request of each session, and behind the last, where they ascend."""
         return np.searchsorted(self.session, np.arange(self.sessions + 1)).astype(np.int64)
+
+
+def _spread(many: Ints) -> tuple[Ints, Ints]:
+    """For groups of so many members, the group of each member and its place there, group by group."""
+    group = np.repeat(np.arange(len(many)), many)
+    return group, np.arange(len(group)) - np.repeat(np.cumsum(many) - many, many)
 
 
 @dataclass(frozen=True)

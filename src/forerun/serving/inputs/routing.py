@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -69,6 +71,24 @@ def taken_edges(pipeline: Pipeline, queries: int) -> list[Bools]:
             here = here | takes
         visited.append(here if stage.llm is None else here & ~stage.llm.refused[:queries])
     return taken
+
+
+def as_drawn(pipeline: Pipeline, queries: int) -> Pipeline:
+    """The pipeline with what its queries draw at edges written out, which no longer goes with their numbers.
+
+    Parameters
+    ----------
+    queries : how many the run has.
+    """
+    columns = iter(taken_edges(pipeline, queries))
+    stages = []
+    for stage in pipeline.stages:
+        edges = [
+            edge if edge.share is None else replace(edge, share=None, recorded=column)
+            for edge, column in zip(stage.edges, columns)
+        ]
+        stages.append(replace(stage, edges=tuple(edges)))
+    return replace(pipeline, stages=tuple(stages))
 
 
 def incoming_edges(pipeline: Pipeline, queries: int) -> list[list[tuple[int, Bools]]]:

@@ -13,19 +13,16 @@ import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-import numpy as np
-
 from forerun.core.errors import CheckFailed, Infeasible, Problem, UsageError, known_names
 from forerun.core.result.numbers import plain
 from forerun.core.result.plan import Planner
-from forerun.core.rng import stream
+from forerun.serving.inputs.fresh import fresh
 from forerun.serving.inputs.inputs import Inputs
 from forerun.serving.inputs.prepare import prepare
 from forerun.serving.plan.serving_plan import ServingPlan, check_certificate
 from forerun.serving.plan.space import MAX_REPLICAS, Traffic, space_of, traffic_of
 from forerun.serving.scenario import Scenario
 from forerun.serving.scenario.limits import check_traces
-from forerun.serving.scenario.traces import Generated
 
 if TYPE_CHECKING:
     from forerun.serving.llm.plan import LanguagePlan
@@ -79,10 +76,16 @@ def plan(
     Raises Infeasible naming the stage and the constraint that bind, ScenarioError or UsageError.
     """
     chosen = objective or "cost"
-    if scenario.waits_for_answers:
-        what = "a plan is made for arrivals that do not depend on answers; compare configurations with simulate --set"
-        raise UsageError.at("trace", f"when queries are sent depends on answers here, and {what}")
-    if _serves_models(scenario):
+    waits, models = scenario.waits_for_answers, _serves_models(scenario)
+    if waits and (chosen == "token-cost" or not models):
+        where, what = (
+            "trace",
+            "a plan without language models is proved from arrivals; compare with simulate --set",
+        )
+        if models:
+            where, what = "objective", "so is how many tokens come in an hour of each cell; minimise cost"
+        raise UsageError.at(where, f"when queries are sent depends on answers here, and {what}")
+    if models:
         _check_language_options(chosen, method, every_batch, budget_usd_per_h)
         _check_options("cost", method, max_replicas, 0.0, confidence, traces or int(confidence > 0))
         from forerun.serving.llm.plan import language_plan
@@ -105,9 +108,9 @@ def plan(
         return answers.throughput(scenario, space, budget_usd_per_h)
     if traces:
         check_traces(traces + FRESH, len(inputs.arrivals_ms))
-        fresh = fresh_traffic(scenario, inputs, range(1, traces + 1))
-        tried = fresh_traffic(scenario, inputs, range(traces + 1, traces + 1 + FRESH))
-        return answers.chance(scenario, space, fresh, confidence, tried)
+        drawn = fresh_traffic(inputs, range(1, traces + 1))
+        tried = fresh_traffic(inputs, range(traces + 1, traces + 1 + FRESH))
+        return answers.chance(scenario, space, drawn, confidence, tried)
     return answers.cost(scenario, inputs, space, method, frontier)
 
 
@@ -161,49 +164,20 @@ def _check_options(
         raise UsageError(*problems)
 
 
-def fresh_traffic(scenario: Scenario, inputs: Inputs, numbers: range) -> tuple[Traffic, ...]:
-    """Traces that could have come instead.
-
-    The same process on other streams; a recorded trace as a moving-block bootstrap of its gaps (circular, blocks of
-    about the cube root of its length squared), routing and all.
+def fresh_traffic(inputs: Inputs, numbers: range) -> tuple[Traffic, ...]:
+    """Traces that could have come instead (see `fresh`).
 
     Parameters
     ----------
-    scenario : whose seed names the streams.
-    inputs : the trace that they take the place of.
+    inputs : with the trace that they take the place of.
     numbers : of the traces; one number gives the same trace in every plan.
 
     Raises UsageError where the seed changes nothing, or where traces would not be equally long.
     """
-    if not isinstance(scenario.trace, Generated):
-        return tuple(_resampled(traffic_of(inputs), scenario.seed, number) for number in numbers)
-    traffics = []
-    for number in numbers:
-        seed = int(stream(scenario.seed, "planning trace", number).integers(2**32))
-        traffics.append(traffic_of(prepare(inputs.scenario, inputs.files, seed)))
-    if np.array_equal(traffics[0].arrivals_ms, inputs.arrivals_ms):
-        what = (
-            "the process gives the same arrivals whatever the seed, so there are no fresh traces to plan for"
-        )
-        raise UsageError.at("traces", what)
-    lengths = {traffic.queries for traffic in traffics}
-    if len(lengths) > 1:
+    traffics = tuple(traffic_of(fresh(inputs, number)) for number in numbers)
+    if len({traffic.queries for traffic in traffics}) > 1:
         raise UsageError.at("traces", "give the trace's length in queries: fresh traces must be equally long")
-    return tuple(traffics)
-
-
-def _resampled(traffic: Traffic, seed: int, number: int) -> Traffic:
-    n = traffic.queries
-    block = max(1, round(n ** (2 / 3)))
-    starts = stream(seed, "planning trace", number).integers(0, n, size=-(-n // block))
-    chosen = ((starts[:, None] + np.arange(block)) % n).ravel()[:n]
-    gaps = np.diff(traffic.arrivals_ms, prepend=traffic.arrivals_ms[0])
-    # The first query has no gap before it; a block that wraps around takes the mean instead.
-    gaps[0] = gaps[1:].mean() if n > 1 else 0.0
-    drawn = gaps[chosen]
-    drawn[0] = 0.0
-    taken = tuple(None if column is None else column[chosen] for column in traffic.taken)
-    return Traffic(np.cumsum(drawn), taken)
+    return traffics
 
 
 class ServingPlanner(Planner[Scenario]):

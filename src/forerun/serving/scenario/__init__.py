@@ -369,8 +369,20 @@ class Scenario(Spec, frozen=True, kw_only=True):
     @property
     def waits_for_answers(self) -> bool:
         """Whether it depends on answers when queries are sent."""
-        sent = isinstance(self.trace, ClosedLoop) or bool(self.max_concurrency or self.sessions)
-        return sent or bool(self._gateways)
+        return bool(self.load_in_words)
+
+    @property
+    def load_in_words(self) -> str:
+        """What makes it depend on answers when queries are sent; empty where nothing does."""
+        words, trace = [], self.trace
+        if isinstance(trace, ClosedLoop):
+            words.append(f"{trace.clients:,} clients who think {trace.think_s:g} s between answer and query")
+        if self.sessions is not None:
+            words.append(self.sessions.in_words)
+        if self.max_concurrency is not None:
+            words.append(f"at most {self.max_concurrency:,} queries under way")
+        words += [f"a gateway before {name}" for name in self._gateways]
+        return ", ".join(words)
 
     @property
     def _gateways(self) -> dict[str, Gateway]:

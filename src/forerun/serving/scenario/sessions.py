@@ -30,6 +30,11 @@ class RecordedSessions(Spec, frozen=True, kw_only=True):
     missing: Literal["refuse", "begin"] = "refuse"
     patience_s: Positive | None = None
 
+    @property
+    def in_words(self) -> str:
+        """What a load consists of."""
+        return "sessions as recorded"
+
 
 class Conversations(Spec, frozen=True, kw_only=True):
     """Every query of the trace is the begin of a conversation. The prompt of a turn is all that came before, answers too,
@@ -49,6 +54,11 @@ class Conversations(Spec, frozen=True, kw_only=True):
     pause_cv: Spread = 0.0
     system_tokens: SystemTokens = 0
     patience_s: Positive | None = None
+
+    @property
+    def in_words(self) -> str:
+        """What a load consists of."""
+        return f"conversations of {self.turns:g} turns"
 
     def problems(self) -> list[tuple[str, str]]:
         """A constant number of turns is whole."""
@@ -90,6 +100,11 @@ class Jobs(Spec, frozen=True, kw_only=True):
     steps: tuple[Step, ...]
     system_tokens: SystemTokens = 0
     patience_s: Positive | None = None
+
+    @property
+    def in_words(self) -> str:
+        """What a load consists of."""
+        return f"jobs of {len(self.steps)} steps"
 
     def problems(self) -> list[tuple[str, str]]:
         """Steps follow others that there are, without a cycle, and forks join."""

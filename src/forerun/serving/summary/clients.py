@@ -11,11 +11,12 @@ from typing import Any, Final
 
 import numpy as np
 
-from forerun.core.errors import CheckFailed, Problem
+from forerun.core.errors import CheckFailed, Problem, ScenarioError
 from forerun.core.result.tables import Column, Table, TableSchema
 from forerun.serving.engine.outcome import Iterations, Outcome, Requests, Run, Visits
 from forerun.serving.inputs.clients import Floats, Ints
 from forerun.serving.inputs.inputs import Inputs
+from forerun.serving.inputs.routing import as_drawn
 from forerun.serving.llm.engine.kernels.endings import ABANDONED, COMPLETE, REFUSED
 
 _SESSION: Final = Column("session", "", "number of the session, in order of the trace")
@@ -156,7 +157,9 @@ def counted(inputs: Inputs, run: Run) -> tuple[Inputs, Run]:
     first = inputs.scenario.warm_up or 0
     if not first:
         return inputs, run
-    n = len(run.arrival_ms)
+    if first >= len(run.arrival_ms):
+        what = f"{first} queries are left out of {len(run.arrival_ms)} that are sent; some must be counted"
+        raise ScenarioError.at("$.warm_up", what)
     begin_ms = float(run.arrival_ms[first])
     rest = replace(
         run,
@@ -172,8 +175,16 @@ def counted(inputs: Inputs, run: Run) -> tuple[Inputs, Run]:
     )
     if len(rest.finish_ms):
         rest = replace(rest, misses=int(np.count_nonzero(rest.missed(inputs.scenario.latency_limit_ms))))
-    rows = np.arange(first, n)
-    return replace(inputs, pipeline=inputs.pipeline.rows(rows), arrivals_ms=inputs.arrivals_ms[first:]), rest
+    return counted_inputs(inputs), rest
+
+
+def counted_inputs(inputs: Inputs) -> Inputs:
+    """The inputs without the queries that warm the system up."""
+    first, n = inputs.scenario.warm_up or 0, len(inputs.arrivals_ms)
+    if not first:
+        return inputs
+    pipeline = as_drawn(inputs.pipeline, n).rows(np.arange(first, n))
+    return replace(inputs, pipeline=pipeline, arrivals_ms=inputs.arrivals_ms[first:])
 
 
 def _requests(requests: Requests, first: int, begin_ms: float) -> Requests:

@@ -163,8 +163,7 @@ def _fresh_runs(inputs: Inputs) -> Iterator[tuple[Inputs, Run]]:
     for number in range(scenario.intervals.replications - 1):
         seed = int(stream(scenario.seed, "replication", number).integers(2**32))
         again = prepare(scenario, inputs.files, seed)
-        if again.clients is not None:
-            again, _ = arrived(again)
+        again, _ = arrived(again)
         if number == 0 and (
             np.array_equal(again.arrivals_ms, inputs.arrivals_ms) or reasons_against(again.pipeline)
         ):

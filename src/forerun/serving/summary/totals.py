@@ -15,6 +15,7 @@ from forerun.serving.inputs.pipeline import Floats, Stage
 from forerun.serving.inputs.routing import visited_stages
 from forerun.serving.llm.summary.load import least_decode_ms, least_work_ms
 from forerun.serving.policy.envelope import mean_rate_rps
+from forerun.serving.scenario.traces import ClosedLoop
 from forerun.serving.summary.latency_split import BATCH, JOIN, PREEMPTED, QUEUE, Account
 
 HEADLINE = ("latency_p50_ms", "latency_p99_ms", "attainment", "misses", "cost_usd_per_h")
@@ -98,8 +99,11 @@ def offered_loads(inputs: Inputs, run: Run) -> dict[str, float]:
     """Per stage the queries offered a second over the most its replicas can carry, at their most and best batch size.
 
     Where language models are served it is the least work that the requests can mean over the time there is, with what the
-    prefix cache spared in this run.
+    prefix cache spared in this run. Clients who wait for answers ask for no more than is carried, so there it is below 1.
     """
+    scenario = inputs.scenario
+    held_back = isinstance(scenario.trace, ClosedLoop) or scenario.max_concurrency is not None
+    most = np.nextafter(1.0, 0.0) if held_back else np.inf
     rate = mean_rate_rps(inputs.arrivals_ms)
     visited = visited_stages(inputs.pipeline, len(inputs.arrivals_ms))
     loads = {}
@@ -107,13 +111,13 @@ def offered_loads(inputs: Inputs, run: Run) -> dict[str, float]:
         offered = rate * float(came.mean()) if np.isfinite(rate) else 0.0
         requests = run.requests[number] if run.requests else None
         if stage.llm is None or requests is None:
-            loads[stage.name] = offered / capacity_rps(stage)
+            load = offered / capacity_rps(stage)
         else:
             load = offered * least_work_ms(stage.llm, came, requests.hit_tokens) / (stage.most_replicas * 1e3)
             if stage.llm.decode is not None:
                 decode_ms = offered * least_decode_ms(stage.llm, came)
                 load = max(load, decode_ms / (stage.llm.decode.replicas * 1e3))
-            loads[stage.name] = load
+        loads[stage.name] = float(min(load, most))
     return loads
 
 

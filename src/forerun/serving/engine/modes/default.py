@@ -9,7 +9,7 @@ from forerun.serving.engine import Engine
 from forerun.serving.engine.outcome import Outcome, Run
 from forerun.serving.inputs.clients import UNLIMITED, Sent
 from forerun.serving.inputs.inputs import Inputs
-from forerun.serving.inputs.routing import taken_edges
+from forerun.serving.inputs.routing import as_drawn
 from forerun.serving.observer import Observer
 
 
@@ -20,7 +20,7 @@ class Default(Engine):
 
     def run(self, inputs: Inputs, observers: Sequence[Observer]) -> Outcome:
         """A tuner decides first, where one changes replicas; then the pipeline is simulated with its changes."""
-        scenario, control, sent = inputs.scenario, None, None
+        scenario, control = inputs.scenario, None
         if scenario.tuned:
             from forerun.serving.engine.tuning import controlled
 
@@ -28,8 +28,7 @@ class Default(Engine):
         # The kernels are compiled; they are imported only when something is simulated.
         from forerun.serving.engine.stagewise import reasons_against
 
-        if inputs.clients is not None:
-            inputs, sent = arrived(inputs)
+        inputs, sent = arrived(inputs)
         pipeline, arrivals_ms, slo_ms = inputs.pipeline, inputs.arrivals_ms, scenario.latency_limit_ms
         reasons = [*reasons_against(pipeline), *(["observers look on"] if observers else [])]
         if reasons:
@@ -46,17 +45,15 @@ class Default(Engine):
         )
 
 
-def arrived(inputs: Inputs) -> tuple[Inputs, Sent]:
-    """Inputs whose queries arrive as clients send them, in that order; and what the clients did.
+def arrived(inputs: Inputs) -> tuple[Inputs, Sent | None]:
+    """Inputs whose queries arrive as clients send them, in that order; and what the clients did. As they are where nobody
+    waits for answers.
 
     A run on them is the run of the clients: what is sent depends on answers, but no answer on what is sent later.
-
-    Parameters
-    ----------
-    inputs : with clients.
     """
     clients, (stage, *others) = inputs.clients, inputs.pipeline.stages
-    assert clients is not None
+    if clients is None:
+        return inputs, None
     if (
         not others
         and stage.llm is not None
@@ -72,18 +69,11 @@ def arrived(inputs: Inputs) -> tuple[Inputs, Sent]:
         from forerun.serving.engine.events import sent_by_clients
 
         sent = sent_by_clients(inputs.pipeline, clients)
-    # Drawn edges go with the number of a query, which is another one now.
-    columns = iter(taken_edges(inputs.pipeline, len(clients)))
-    stages = []
-    for stage in inputs.pipeline.stages:
-        edges = [
-            edge if edge.share is None else replace(edge, share=None, recorded=column)
-            for edge, column in zip(stage.edges, columns)
-        ]
-        stages.append(replace(stage, edges=tuple(edges)))
+    pipeline = as_drawn(inputs.pipeline, len(clients))
     if clients.gate < UNLIMITED and stage.llm is not None:
-        stages[0] = replace(stages[0], llm=replace(stage.llm, passed_ms=sent.passed_ms))
-    pipeline = replace(inputs.pipeline, stages=tuple(stages)).rows(sent.order)
+        behind = replace(pipeline.stages[0], llm=replace(stage.llm, passed_ms=sent.passed_ms))
+        pipeline = replace(pipeline, stages=(behind, *pipeline.stages[1:]))
+    pipeline = pipeline.rows(sent.order)
     return replace(inputs, pipeline=pipeline, arrivals_ms=sent.sent_ms[sent.order], clients=None), sent
 
 

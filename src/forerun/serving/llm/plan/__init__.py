@@ -8,18 +8,16 @@ does with more seats or more replicas, and the certificate lists why each cheape
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
 from forerun.core.errors import Infeasible, Problem
 from forerun.core.result.numbers import format_number
 from forerun.core.result.tables import Table
 from forerun.core.units import split_name
-from forerun.serving.engine.modes.default import simulated
+from forerun.serving.engine.modes.default import arrived, simulated
+from forerun.serving.inputs.fresh import sped_up
 from forerun.serving.inputs.inputs import Inputs
-from forerun.serving.inputs.pipeline import Pipeline
 from forerun.serving.inputs.prepare import prepare
-from forerun.serving.inputs.routing import visited_stages
 from forerun.serving.llm.calibration.knee import COVERED, STEP
 from forerun.serving.llm.plan import tables as plan_tables
 from forerun.serving.llm.plan.confidence import (
@@ -37,14 +35,14 @@ from forerun.serving.llm.plan.confidence import (
 from forerun.serving.llm.plan.language_plan import LanguagePlan, certificate_of
 from forerun.serving.llm.plan.runs import LATENCIES, Figures, Margin, Shown, attempt, shown, whole
 from forerun.serving.llm.plan.search import TOGETHER, Found, Objective, Search, VisitedCell, World, rank
-from forerun.serving.llm.plan.space import Cell, Choice, Space, Variant, output_tokens, space_of
+from forerun.serving.llm.plan.space import Cell, Choice, Space, Variant, space_of
 from forerun.serving.llm.scenario.language_model import PLAN_AXES
 from forerun.serving.llm.summary.fitted import fit_report
 from forerun.serving.llm.summary.objectives import prefixes
-from forerun.serving.policy.envelope import mean_rate_rps
-from forerun.serving.scenario import Scenario
+from forerun.serving.scenario import SOURCE_NAME, Scenario
 from forerun.serving.scenario.limits import check_traces, fits, may_miss
-from forerun.serving.scenario.traces import RESAMPLED, resamples
+from forerun.serving.scenario.traces import RESAMPLED, ClosedLoop, resamples
+from forerun.serving.summary.clients import counted
 from forerun.serving.summary.totals import offered_loads
 
 __all__ = ["LanguagePlan", "language_plan"]
@@ -111,7 +109,7 @@ def language_plan(
     certificate = certificate_of(search, found, best, max_replicas=max_replicas, traces=traces)
     options = _options(search, best, inputs)
     plan = options["the plan"]
-    summary = _summary(search, found, best, inputs, plan.figures)
+    summary = _summary(search, found, best, inputs, plan)
     summary |= {name: getattr(plan.sure.figures, name) for name in LATENCIES if name in summary}
     # The plan and what stands beside it may be one configuration: the first name is kept.
     notes = list(
@@ -120,7 +118,8 @@ def language_plan(
         }.values()
     )
     notes.reverse()
-    tables = {"options": _options_table(options, inputs)}
+    notes += [f"load: {words}"] if (words := scenario.load_in_words) else []
+    tables = {"options": _options_table(options)}
     doubt, cheaper = "", ""
     if tried is not None:
         steps = list(ladder(search, best, confidence))
@@ -131,8 +130,8 @@ def language_plan(
         notes += _settled_by(search, best, steps, inputs)
         notes += [RESAMPLED] if resamples(scenario.trace) else []
     else:
-        notes += _of_one_trace(scenario, plan.figures, len(inputs.arrivals_ms))
-        doubt = _doubt(plan, inputs, lambda margin: margin.value_ms <= margin.limit_ms)
+        notes += _of_one_trace(scenario, plan.figures)
+        doubt = _doubt(plan, lambda margin: margin.value_ms <= margin.limit_ms)
         cheaper = _may_keep(search, best, inputs)
         notes += [f"a cheaper configuration may keep the objectives: {cheaper}"] if cheaper else []
     summary["proved_cheapest"] = not (doubt or cheaper)
@@ -147,7 +146,7 @@ def language_plan(
     if frontier:
         tables["pareto"] = _front(search, best)
         tables["hardware"] = _hardware_table(search, inputs)
-        tables["rates"] = _rates_table(space, space.pipeline(best.cell, inputs), inputs)
+        tables["rates"] = _rates_table(space.inputs(best.cell, inputs))
     if space.count == len(space.stages[0].replicas) and len(space.stages) == 1:
         notes.append(
             "only the number of replicas was chosen: list hardware, max_seqs, token_budget, balance or scheduler in the "
@@ -166,20 +165,20 @@ def language_plan(
 
 
 def _summary(
-    search: Search, found: Found, best: VisitedCell, inputs: Inputs, figures: Figures
+    search: Search, found: Found, best: VisitedCell, inputs: Inputs, plan: _Option
 ) -> dict[str, Any]:
-    space, cost = search.space, float(search.space.cost(best.cell))
+    space, figures = search.space, plan.figures
     cheaper = [one for one in found.tried if one.key < best.key]
     summary: dict[str, Any] = {
-        "cost_usd_per_h": cost,
-        "per_million_tokens_usd": _per_million(cost, space.pipeline(best.cell, inputs), inputs),
+        "cost_usd_per_h": plan.cost_usd_per_h,
+        "per_million_tokens_usd": plan.per_million_tokens_usd,
         "attainment": figures.attainment,
         "goodput_share": figures.goodput_share,
         **{f"{name}_attainment": share for name, share in figures.shares.items()},
         "ttft_p99_ms": figures.ttft_p99_ms,
         "tpot_p99_ms": figures.tpot_p99_ms,
         "misses": figures.misses,
-        "queries": len(inputs.arrivals_ms),
+        "queries": figures.queries,
         "cells": space.count,
         "cheaper_cells_run": sum(not search.excluded(one) for one in cheaper),
         "cheaper_cells_bounded": sum(search.excluded(one) for one in cheaper),
@@ -196,13 +195,6 @@ def _cost_now(inputs: Inputs) -> float:
     return sum(own) + sum(inputs.decode_usd_per_h)
 
 
-def _per_million(cost_usd_per_h: float, pipeline: Pipeline, inputs: Inputs) -> float:
-    """$ for a million tokens of the answers, while the traffic comes."""
-    hours = float(inputs.arrivals_ms[-1] - inputs.arrivals_ms[0]) / 3.6e6
-    tokens = output_tokens(pipeline, len(inputs.arrivals_ms))
-    return cost_usd_per_h * hours * 1e6 / tokens if tokens else float("nan")
-
-
 class _Option(NamedTuple):
     """Something that stands beside the plan.
 
@@ -210,22 +202,27 @@ class _Option(NamedTuple):
     ----------
     text : the configuration in words.
     cost_usd_per_h : what it costs.
-    pipeline : on the scenario's own traffic.
+    inputs : it on the scenario's own traffic.
     figures : of a whole run there.
     sure : what can be said of these.
     """
 
     text: str
     cost_usd_per_h: float
-    pipeline: Pipeline
+    inputs: Inputs
     figures: Figures
     sure: Shown
 
+    @property
+    def per_million_tokens_usd(self) -> float:
+        """$ for a million tokens of the answers, while the traffic comes."""
+        return self.cost_usd_per_h * 1e6 / self.figures.tokens_per_h
 
-def _option(space: Space, text: str, cost_usd_per_h: float, pipeline: Pipeline, inputs: Inputs) -> _Option:
+
+def _option(text: str, cost_usd_per_h: float, inputs: Inputs) -> _Option:
     """Run to the end on the scenario's own traffic."""
-    figures = whole(space, pipeline, inputs)
-    return _Option(text, cost_usd_per_h, pipeline, figures, shown(space, pipeline, inputs, figures))
+    figures = whole(inputs)
+    return _Option(text, cost_usd_per_h, inputs, figures, shown(inputs, figures))
 
 
 def _options(search: Search, best: VisitedCell, inputs: Inputs) -> dict[str, _Option]:
@@ -254,10 +251,10 @@ def _options(search: Search, best: VisitedCell, inputs: Inputs) -> dict[str, _Op
     if (both := _doing_both(space, best.cell)) is not None:
         cells["as many that do both"] = both
     beside = {
-        name: _option(space, space.named(cell), float(space.cost(cell)), space.pipeline(cell, inputs), inputs)
+        name: _option(space.named(cell), float(space.cost(cell)), space.inputs(cell, inputs))
         for name, cell in cells.items()
     }
-    now = _option(space, space.named(space.now()), _cost_now(inputs), inputs.pipeline, inputs)
+    now = _option(space.named(space.now()), _cost_now(inputs), inputs)
     return beside | {"as it is now": now}
 
 
@@ -284,7 +281,7 @@ def _nearest(search: Search, best: VisitedCell, inputs: Inputs) -> Cell | None:
     dearest = max(((not search.excluded(one), one.key) for one in cheaper), default=None)
     cells = [one.cell for one in cheaper if (not search.excluded(one), one.key) == dearest]
     ran = [
-        (_lack(whole(space, space.pipeline(cell, inputs), inputs)), number, cell)
+        (_lack(whole(space.inputs(cell, inputs))), number, cell)
         for number, cell in enumerate(_spread(cells, TOGETHER))
     ]
     return min(ran)[2] if ran else None
@@ -329,13 +326,12 @@ def _saturating(name: str, one: Shown) -> str:
     return f"saturating: {name}: {cause}{interval}" if words else ""
 
 
-def _doubt(option: _Option, inputs: Inputs, counts: Callable[[Margin], bool]) -> str:
+def _doubt(option: _Option, counts: Callable[[Margin], bool]) -> str:
     """Which objectives lie within the fit's intervals of what must be within them, and what would settle it; empty if none.
 
     Parameters
     ----------
     option : the cell, run on the scenario's own traffic.
-    inputs : the scenario's.
     counts : which objectives are asked about: those that it keeps, or those that it misses.
     """
     doubtful = option.sure.doubtful
@@ -352,11 +348,12 @@ def _doubt(option: _Option, inputs: Inputs, counts: Callable[[Margin], bool]) ->
                 f"{high:.3g} ms ({margin.value_ms:.3g} simulated), contains the objective, {margin.limit_ms:g} ms"
             )
     loads = []
-    visited = visited_stages(option.pipeline, len(inputs.arrivals_ms))
-    for stage, came in zip(option.pipeline.stages, visited):
+    for stage in option.inputs.pipeline.stages:
         if stage.llm is not None and stage.llm.cost.fit is not None:
-            rate_rps = mean_rate_rps(inputs.arrivals_ms) * float(came.mean()) / stage.replicas
-            loads.append(f"one replica of {stage.name} at {rate_rps:.3g} requests/s of this traffic")
+            load = _of_a_replica(
+                option.inputs, option.figures.came_rps[stage.name] / stage.replicas, stage.replicas
+            )
+            loads.append(f"one replica of {stage.name} under {load}")
     return f"{'; '.join(words)}. To settle it, measure {' and '.join(loads)} ({option.text}), and fit to that, too"
 
 
@@ -367,20 +364,19 @@ def _may_keep(search: Search, best: VisitedCell, inputs: Inputs) -> str:
     for one in reversed(search.tried):
         if one.key >= best.key or search.excluded(one) or search.keeps(one):
             continue
-        pipeline = space.pipeline(one.cell, inputs)
-        if any(stage.llm is not None and stage.llm.cost.fit is not None for stage in pipeline.stages):
-            option = _option(space, space.named(one.cell), float(space.cost(one.cell)), pipeline, inputs)
-            if doubt := _doubt(option, inputs, lambda margin: margin.value_ms > margin.limit_ms):
+        placed = space.inputs(one.cell, inputs)
+        if any(stage.llm is not None and stage.llm.cost.fit is not None for stage in placed.pipeline.stages):
+            option = _option(space.named(one.cell), float(space.cost(one.cell)), placed)
+            if doubt := _doubt(option, lambda margin: margin.value_ms > margin.limit_ms):
                 return doubt
     return ""
 
 
-def _options_table(options: dict[str, _Option], inputs: Inputs) -> Table:
+def _options_table(options: dict[str, _Option]) -> Table:
     rows = []
     for name, one in options.items():
-        of_tokens = _per_million(one.cost_usd_per_h, one.pipeline, inputs)
         row = plan_tables.row_of(one.sure.figures)
-        rows.append((name, one.cost_usd_per_h, of_tokens, one.figures.met, *row, one.text))
+        rows.append((name, one.cost_usd_per_h, one.per_million_tokens_usd, one.figures.met, *row, one.text))
     return Table.of_rows(plan_tables.OPTIONS, rows)
 
 
@@ -405,8 +401,8 @@ def _settled_by(search: Search, best: VisitedCell, steps: list[Step], inputs: In
     if found is None:
         return []
     loads = " and ".join(
-        f"{rate_rps:.3g} requests/s of this traffic to one replica of {name}"
-        for name, rate_rps in found.rates_rps.items()
+        f"{_of_a_replica(inputs, rate_rps, choice.replicas)} to one replica of {name}"
+        for (name, rate_rps), choice in zip(found.rates_rps.items(), found.cell)
     )
     return [
         f"to settle it, send {loads} for {found.minutes:.0f} minutes, as {search.space.named(found.cell)}, and fit to that, "
@@ -415,8 +411,21 @@ def _settled_by(search: Search, best: VisitedCell, steps: list[Step], inputs: In
     ]
 
 
-def _of_one_trace(scenario: Scenario, figures: Figures, queries: int) -> list[str]:
-    allowed = scenario.allowed_misses(queries)
+def _of_a_replica(inputs: Inputs, rate_rps: float, replicas: int) -> str:
+    """The load of one of some replicas, in words.
+
+    Parameters
+    ----------
+    inputs : the scenario's.
+    rate_rps : of the requests that come to one of them.
+    """
+    if isinstance(trace := inputs.scenario.trace, ClosedLoop):
+        return f"{trace.clients / replicas:.3g} of these clients"
+    return f"{rate_rps:.3g} requests/s of this traffic"
+
+
+def _of_one_trace(scenario: Scenario, figures: Figures) -> list[str]:
+    allowed = scenario.allowed_misses(figures.queries)
     if allowed > 0 and figures.misses > 0.8 * allowed:
         return [
             f"the plan uses {figures.misses} of {allowed} misses on this one trace; on fresh traffic it may use more: plan "
@@ -428,12 +437,12 @@ def _of_one_trace(scenario: Scenario, figures: Figures, queries: int) -> list[st
 def _of_fitted_costs(space: Space, cell: Cell, inputs: Inputs) -> tuple[str, ...]:
     """Where costs were fitted: whether the plan is beyond what they were fitted to, or so near saturation that errors of the
     fit decide."""
-    pipeline = space.pipeline(cell, inputs)
-    if all(stage.llm is None or stage.llm.cost.fit is None for stage in pipeline.stages):
+    planned = space.inputs(cell, inputs)
+    if all(stage.llm is None or stage.llm.cost.fit is None for stage in planned.pipeline.stages):
         return ()
-    planned = replace(inputs, pipeline=pipeline)
-    run = simulated(planned, "full")
-    return fit_report(planned, run, prefixes(pipeline), offered_loads(planned, run)).notes
+    planned, _ = arrived(planned)
+    planned, run = counted(planned, simulated(planned, "full"))
+    return fit_report(planned, run, prefixes(planned.pipeline), offered_loads(planned, run)).notes
 
 
 def _front(search: Search, best: VisitedCell) -> Table:
@@ -448,20 +457,15 @@ def _front(search: Search, best: VisitedCell) -> Table:
     return plan_tables.pareto(drawn, kept, inputs)
 
 
-def _rates_table(space: Space, pipeline: Pipeline, inputs: Inputs) -> Table:
-    """The plan on the same requests, sped up and slowed down.
-
-    Parameters
-    ----------
-    pipeline : of the plan.
-    """
+def _rates_table(planned: Inputs) -> Table:
+    """The plan on the same requests, sped up and slowed down."""
     rows = []
     for share in RATE_SHARES:
-        other = _sped_up(inputs, share)
-        figures = whole(space, pipeline, other)
-        known = shown(space, pipeline, other, figures).figures
+        other = sped_up(planned, share)
+        figures = whole(other)
+        known = shown(other, figures).figures
         row = plan_tables.row_of(known)
-        rows.append((share, mean_rate_rps(other.arrivals_ms), figures.met, known.ttft_p50_ms, *row))
+        rows.append((share, figures.came_rps[SOURCE_NAME], figures.met, known.ttft_p50_ms, *row))
     return Table.of_rows(plan_tables.RATES, rows)
 
 
@@ -479,16 +483,14 @@ def _hardware_table(search: Search, inputs: Inputs) -> Table:
             continue
         level = search.look([cell for cell in cells if search.key(cell) == first.key])
         chosen = min((one for one in level if search.keeps(one)), key=rank).cell
-        cost, pipeline = float(space.cost(chosen)), space.pipeline(chosen, inputs)
-        busy = _at_most(space, chosen, inputs)
-        most_rps, of_tokens = mean_rate_rps(busy.arrivals_ms), _per_million(cost, pipeline, busy)
-        good_per_h = whole(space, pipeline, busy).goodput_share * most_rps * 3600
-        of_goodput = good_per_h / cost if cost else float("nan")
+        cost, busy = float(space.cost(chosen)), whole(_at_most(space.inputs(chosen, inputs)))
+        most_rps, of_tokens = busy.came_rps[SOURCE_NAME], cost * 1e6 / busy.tokens_per_h
+        of_goodput = busy.goodput_share * most_rps * 3600 / cost if cost else float("nan")
         rows.append((label, cost, most_rps, of_goodput, of_tokens, space.named(chosen)))
     return Table.of_rows(plan_tables.HARDWARE, rows)
 
 
-def _at_most(space: Space, cell: Cell, inputs: Inputs) -> Inputs:
+def _at_most(placed: Inputs) -> Inputs:
     """The same requests, sped up as far as a cell keeps the objectives: by doubling, then by halving the step.
 
     More load is not always worse, so between the rate and the next that was tried objectives may be kept again. Where they
@@ -496,7 +498,7 @@ def _at_most(space: Space, cell: Cell, inputs: Inputs) -> Inputs:
     """
 
     def kept(share: float) -> bool:
-        return attempt(space, cell, _sped_up(inputs, share)) is not None
+        return attempt(sped_up(placed, share)) is not None
 
     low, high = 1.0, 2.0
     while high <= MOST_SHARE and kept(high):
@@ -504,12 +506,7 @@ def _at_most(space: Space, cell: Cell, inputs: Inputs) -> Inputs:
     while high - low > PRECISION * low:
         middle = (low + high) / 2
         low, high = (middle, high) if kept(middle) else (low, middle)
-    return _sped_up(inputs, low)
-
-
-def _sped_up(inputs: Inputs, share: float) -> Inputs:
-    """The inputs with the same requests at `share` times their rate."""
-    return replace(inputs, arrivals_ms=inputs.arrivals_ms / share)
+    return sped_up(placed, low)
 
 
 def _first_kept(search: Search, cells: Sequence[Cell]) -> VisitedCell | None:
@@ -555,7 +552,7 @@ def _infeasible(search: Search, found: Found) -> Infeasible:
     _, space, inputs = search.worlds[0]
     most = tuple(max(stage.replicas) for stage in space.stages)
     largest = [cell for cell in space.cells() if tuple(choice.replicas for choice in cell) == most]
-    ran = {cell: whole(space, space.pipeline(cell, inputs), inputs) for cell in _spread(largest, MOST_TRIED)}
+    ran = {cell: whole(space.inputs(cell, inputs)) for cell in _spread(largest, MOST_TRIED)}
     cell, figures = min(ran.items(), key=lambda one: _lack(one[1]))
     bounded = sum(search.excluded(one) for one in found.tried)
     what = (

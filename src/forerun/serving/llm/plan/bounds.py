@@ -7,6 +7,9 @@ and iterations are at least as many as the tokens over the budget, the turns of 
 they hold in each turn over the blocks there are. Where a draft proposes tokens, all are taken to be right, and what drafting
 costs is left out. As many requests as may be late are left out, each time those that need
 most.
+
+Where clients wait for answers it is not known before what arrives when: then no work has a deadline, and requests are late
+only where each that may begin a session is.
 """
 
 from __future__ import annotations
@@ -19,10 +22,11 @@ from typing import Any, Final
 import numpy as np
 
 from forerun.serving.inputs.inputs import Inputs
-from forerun.serving.inputs.pipeline import SOURCE, Floats
+from forerun.serving.inputs.pipeline import SOURCE, Bools, Floats
 from forerun.serving.llm.inputs.model import LanguageModel
 from forerun.serving.llm.plan.space import Cell, Space, StageSpace, Variant, on_traffic
 from forerun.serving.scenario.limits import may_miss
+from forerun.serving.summary.clients import counted_inputs
 
 #: the trace is cut into 1, 2, 4, ... windows; this many times
 CUTS: Final = 3
@@ -76,11 +80,11 @@ class Bounds:
         space : what may be chosen, with the costs of the world.
         inputs : the scenario's, on its traffic.
         """
-        self.space, self.inputs = space, inputs
+        self.space, self.inputs = space, counted_inputs(inputs) if inputs.clients is None else inputs
         self._known: dict[tuple[int, Variant], Bound | None] = {}
         self._shared: dict[Hashable, Any] = {}
-        self.allowed = allowed_late(space, inputs)
-        self._windows = _windows(inputs.arrivals_ms, self.allowed)
+        self.allowed = allowed_late(space, self.inputs)
+        self._windows = [] if inputs.clients else _windows(self.inputs.arrivals_ms, self.allowed)
 
     def excludes(self, cell: Cell) -> tuple[int, Bound] | None:
         """The number of a stage whose bound excludes a cell among those of the space, and the bound; None: nothing does."""
@@ -134,7 +138,7 @@ class Bounds:
         each_ms, costs = llm.cost.beside_ms, () if llm.cost.tabled else llm.cost.terms
         late = self._once(
             ("late", number, *who, each_ms, costs, llm.token_budget, llm.limits),
-            lambda: _late(llm, p, o, slo_ms),
+            lambda: self._late(llm, p, o, slo_ms),
         )
         of = (number, whole, *who)
         work_ms = self._sums(("work", *of, costs), lambda: _work_ms(llm, p, o, whole))
@@ -149,6 +153,16 @@ class Bounds:
             return Bound(late, 0.0, 0, 0, whole)
         most = int(np.argmax(needed))
         return Bound(late, float(needed[most]), *self._windows[most], whole)
+
+    def _late(self, llm: LanguageModel, p: Floats, o: Floats, slo_ms: float) -> int:
+        """Requests that are late even alone, as many as are certainly sent."""
+        late, clients = _late(llm, p, o, slo_ms), self.inputs.clients
+        if clients is None:
+            return int(np.count_nonzero(late))
+        # Some request that follows none is sent in each session; which of all warm the system up is not known before.
+        first = clients.waits == 0
+        in_time = np.unique(clients.session[first & ~late])
+        return clients.sessions - len(in_time) - (self.inputs.scenario.warm_up or 0)
 
     def _once(self, key: Hashable, made: Callable[[], Any]) -> Any:
         if key not in self._shared:
@@ -272,8 +286,8 @@ def _decode_ms(llm: LanguageModel, p: Floats, o: Floats) -> Floats:
     return np.where(longer, of_decode * more + of_kv * (more * p + more * (more - 1) / 2), 0.0)
 
 
-def _late(llm: LanguageModel, p: Floats, o: Floats, slo_ms: float) -> int:
-    """Requests that are late even if they are alone on a replica, or refused."""
+def _late(llm: LanguageModel, p: Floats, o: Floats, slo_ms: float) -> Bools:
+    """bool[queries]: late even if it is alone on a replica, or refused."""
     prefill, pairs = _prefill(llm, p)
     first_ms = llm.cost.beside_ms * np.ceil(prefill / llm.token_budget) + _prefill_ms(llm, prefill, pairs)
     more = np.maximum(o - 1, 0.0)
@@ -283,7 +297,7 @@ def _late(llm: LanguageModel, p: Floats, o: Floats, slo_ms: float) -> int:
     late = llm.refused | (least["e2e"] > slo_ms * (1 + ROUNDING))
     for kind, limit_ms, _ in llm.limits:
         late |= least[kind] > limit_ms * (1 + ROUNDING)
-    return int(np.count_nonzero(late))
+    return late
 
 
 def _without_most(values: Floats, count: int) -> float:

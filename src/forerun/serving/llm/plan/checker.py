@@ -24,10 +24,11 @@ from forerun.serving.inputs.inputs import Inputs
 from forerun.serving.inputs.prepare import prepare
 from forerun.serving.inputs.profile import ARTIFACT_PRICES_USD_PER_H
 from forerun.serving.inputs.routing import visited_stages
-from forerun.serving.llm.plan.draws import numbers_of, worlds
+from forerun.serving.llm.plan.draws import worlds
 from forerun.serving.llm.scenario.language_model import LATER_AXES, LanguageModelSpec
 from forerun.serving.llm.summary.models import model_figures
 from forerun.serving.scenario import Scenario
+from forerun.serving.summary.clients import counted, counted_inputs
 
 SCHEMA: Final = "forerun.serving.llm.certificate/2"
 
@@ -71,7 +72,7 @@ class _Checked:
     def __init__(
         self, certificate: Mapping[str, Any], inputs: Inputs, traces: int, max_replicas: int
     ) -> None:
-        self.claims, self.inputs, self.numbers = certificate, inputs, tuple(numbers_of(traces))
+        self.claims, self.inputs, self.numbers = certificate, inputs, tuple(range(1, traces + 1)) or (0,)
         self.scenario, self.max_replicas = inputs.scenario, max_replicas
         self.served: dict[str, LanguageModelSpec] = {
             name: placed.llm
@@ -88,7 +89,8 @@ class _Checked:
         """Every claim, the quick ones first."""
         claims, failing = self.claims, int(self.claims["failing"])
         demand(claims["schema"] == SCHEMA, f"unknown schema {claims['schema']}")
-        demand(claims["objective"] in ("cost", "token-cost"), f"unknown objective {claims['objective']}")
+        objectives = ("cost", "token-cost") if self.inputs.clients is None else ("cost",)
+        demand(claims["objective"] in objectives, f"unknown objective {claims['objective']}")
         cells = {_key(_written(cell)): cell for cell in self._cells()}
         plan = _key(claims["plan"])
         demand(plan in cells, "the plan is not in the space")
@@ -227,6 +229,8 @@ class _Asked:
     """What the requests of one world ask of a stage that they enter as they arrive."""
 
     def __init__(self, inputs: Inputs, name: str) -> None:
+        self.clients, self.warm_up = inputs.clients, inputs.scenario.warm_up or 0
+        inputs = inputs if self.clients is not None else counted_inputs(inputs)
         (stage,) = (one for one in inputs.pipeline.stages if one.name == name)
         ((edge,), llm) = (stage.edges, stage.llm)
         demand(
@@ -287,7 +291,15 @@ class _Asked:
         more = 1 + ROUNDING
         in_time = (first_ms <= self.limit["ttft"] * more) & (first_ms + rest_ms <= self.limit["e2e"] * more)
         in_time &= (mean_ms <= self.limit["tpot"] * more) & (gap_ms <= self.limit["itl"] * more)
-        return len(in_time) - int(np.count_nonzero(in_time & self.served))
+        missed = ~(in_time & self.served)
+        if self.clients is None:
+            return int(np.count_nonzero(missed))
+        # One of those that begin a session is sent, and the warm-up may consist of late ones.
+        begins: list[list[bool]] = [[] for _ in range(self.clients.sessions)]
+        for session, waits, is_late in zip(self.clients.session, self.clients.waits, missed):
+            if not waits:
+                begins[session].append(bool(is_late))
+        return sum(map(all, begins)) - self.warm_up
 
     def _needed(self, first: int, last: int, whole: bool) -> float:
         """Replicas that the work of some queries needs, of all tokens or of the first.
@@ -297,6 +309,7 @@ class _Asked:
         first, last : the queries, the last one excluded.
         whole : of all tokens.
         """
+        demand(self.clients is None, "requests come when answers let them, not at instants that are known")
         llm, mine = self.llm, slice(first, last)
         until_ms = min(self.limit["ttft"], self.limit["e2e"])
         after_ms = np.full(len(self.answer), until_ms)
@@ -326,9 +339,12 @@ class _Asked:
 def _met(inputs: Inputs) -> bool:
     """Whether a run of the inputs, to the end, keeps all objectives."""
     scenario, outcome = inputs.scenario, run(inputs)
-    figures = model_figures(scenario, inputs.pipeline, outcome.run)
-    allowed = scenario.allowed_misses(len(inputs.arrivals_ms))
-    return bool(figures.get("slo_met", outcome.run.misses <= allowed))
+    if len(outcome.inputs.arrivals_ms) <= (scenario.warm_up or 0):
+        return False
+    sent, counting = counted(outcome.inputs, outcome.run)
+    figures = model_figures(scenario, sent.pipeline, counting)
+    allowed = scenario.allowed_misses(len(sent.arrivals_ms))
+    return bool(figures.get("slo_met", counting.misses <= allowed))
 
 
 def _written(cell: Mapping[str, _Choice]) -> dict[str, _Choice]:

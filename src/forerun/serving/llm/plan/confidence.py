@@ -13,13 +13,11 @@ from forerun.core.errors import Problem, ScenarioError
 from forerun.core.result.stats import Interval, proportion_interval
 from forerun.serving.inputs.inputs import Inputs
 from forerun.serving.inputs.prepare import prepare
-from forerun.serving.inputs.routing import visited_stages
 from forerun.serving.llm.inputs.model import LanguageModel
 from forerun.serving.llm.plan.draws import worlds
-from forerun.serving.llm.plan.runs import tpots_ms, whole
+from forerun.serving.llm.plan.runs import whole
 from forerun.serving.llm.plan.search import Search, VisitedCell, World
 from forerun.serving.llm.plan.space import Cell, Space
-from forerun.serving.policy.envelope import mean_rate_rps
 from forerun.serving.scenario.limits import may_miss
 
 #: worlds of a first answer; so many times more while a plan turns out to hold in fewer than was asked for, up to a limit
@@ -89,7 +87,7 @@ def tried_in(space: Space, cell: Cell, inputs: Inputs, behind: int, asked: float
     kept, tried = 0, 0
     while True:
         for world in worlds(planned, range(behind + tried + 1, behind + tried + FRESH + 1)):
-            kept += whole(space, world.pipeline, world).met
+            kept += whole(world).met
         tried += FRESH
         share = proportion_interval(kept, tried)
         if tried >= MOST_FRESH or not share.low <= asked <= share.high:
@@ -161,16 +159,13 @@ def _measured(search: Search, cell: Cell, saved_usd_per_h: float, inputs: Inputs
     saved_usd_per_h : what it costs less than the plan.
     """
     space = search.space
-    drawn = [whole(world.space, world.space.pipeline(cell, inputs), inputs) for world in search.worlds]
+    drawn = [whole(world.space.inputs(cell, inputs)) for world in search.worlds]
     holds = sum(figures.met for figures in drawn) / len(drawn)
-    pipeline = space.pipeline(cell, inputs)
-    visited = visited_stages(pipeline, len(inputs.arrivals_ms))
+    own = whole(space.inputs(cell, inputs))
     rates_rps = {
-        stage.name: mean_rate_rps(inputs.arrivals_ms) * float(visited[stage.number].mean()) / choice.replicas
-        for stage, choice in zip(space.stages, cell)
+        stage.name: own.came_rps[stage.name] / choice.replicas for stage, choice in zip(space.stages, cell)
     }
-    own_ms = tpots_ms(space, pipeline, inputs)
     of_draws = float(np.std(np.log([figures.tpot_p99_ms for figures in drawn])))
-    requests = (FINER * own_ms.std() / own_ms.mean() / of_draws) ** 2 if of_draws > 0 else math.nan
-    minutes = max(LEAST_MINUTES, float(requests) / min(rates_rps.values()) / 60)
+    requests = (FINER * own.tpot_spread / of_draws) ** 2 if of_draws > 0 else math.nan
+    minutes = max(LEAST_MINUTES, requests / min(rates_rps.values()) / 60)
     return Measurement(cell, holds, holds * saved_usd_per_h, rates_rps, minutes)

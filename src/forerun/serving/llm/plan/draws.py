@@ -13,16 +13,14 @@ from dataclasses import replace
 
 import numpy as np
 
-from forerun.core.errors import UsageError
 from forerun.core.rng import stream
+from forerun.serving.inputs.fresh import fresh
 from forerun.serving.inputs.inputs import Inputs
 from forerun.serving.inputs.pipeline import Floats
-from forerun.serving.inputs.prepare import prepare
 from forerun.serving.llm.calibration.knee import DEVIATIONS
 from forerun.serving.llm.calibration.replay import possible
 from forerun.serving.llm.inputs.model import Cost, LanguageModel
 from forerun.serving.llm.scenario.language_model import FitRecord, Kind, Limit, Row
-from forerun.serving.scenario.traces import Generated
 
 
 def worlds(inputs: Inputs, numbers: Iterable[int]) -> Iterator[Inputs]:
@@ -46,16 +44,6 @@ def worlds(inputs: Inputs, numbers: Iterable[int]) -> Iterator[Inputs]:
             for stage in other.pipeline.stages
         )
         yield replace(other, pipeline=replace(other.pipeline, stages=tuple(stages)))
-
-
-def numbers_of(traces: int) -> Iterable[int]:
-    """The numbers of the worlds that are planned for.
-
-    Parameters
-    ----------
-    traces : fresh ones (0: the scenario's own, alone).
-    """
-    return range(1, traces + 1) if traces else (0,)
 
 
 def drawn(llm: LanguageModel, seed: int, number: int) -> LanguageModel:
@@ -106,42 +94,3 @@ def _beside(fit: FitRecord | None, limit: Limit) -> float:
     nearest = min((50, 90, 99), key=lambda percent: abs(math.log((1.001 - share) / (1.001 - percent / 100))))
     own = fit.errors.get(f"{limit.kind}_p{nearest}_ms", fit.step_error)
     return math.sqrt(max(0.0, own**2 - fit.step_error**2)) / DEVIATIONS
-
-
-def fresh(inputs: Inputs, number: int) -> Inputs:
-    """The inputs on other traffic.
-
-    The same process on other streams, tokens and all; a recorded trace as a moving-block bootstrap of its requests with the
-    gaps before them (circular, blocks of about the cube root of its length squared).
-
-    Parameters
-    ----------
-    number : of the trace; one number gives the same trace in every plan.
-
-    Raises UsageError where the seed changes nothing.
-    """
-    scenario = inputs.scenario
-    if not isinstance(scenario.trace, Generated):
-        return _resampled(inputs, number)
-    seed = int(stream(scenario.seed, "planning trace", number).integers(2**32))
-    other = prepare(inputs.scenario, inputs.files, seed)
-    if np.array_equal(other.arrivals_ms, inputs.arrivals_ms):
-        what = (
-            "the process gives the same arrivals whatever the seed, so there are no fresh traces to plan for"
-        )
-        raise UsageError.at("traces", what)
-    return other
-
-
-def _resampled(inputs: Inputs, number: int) -> Inputs:
-    arrivals_ms = inputs.arrivals_ms
-    n = len(arrivals_ms)
-    block = max(1, round(n ** (2 / 3)))
-    starts = stream(inputs.scenario.seed, "planning trace", number).integers(0, n, size=-(-n // block))
-    rows = ((starts[:, None] + np.arange(block)) % n).ravel()[:n]
-    gaps_ms = np.diff(arrivals_ms, prepend=arrivals_ms[0])
-    # The first query has no gap before it; a block that wraps around takes the mean instead.
-    gaps_ms[0] = gaps_ms[1:].mean() if n > 1 else 0.0
-    drawn_ms = gaps_ms[rows]
-    drawn_ms[0] = 0.0
-    return replace(inputs, pipeline=inputs.pipeline.rows(rows), arrivals_ms=np.cumsum(drawn_ms))

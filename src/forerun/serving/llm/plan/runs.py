@@ -10,13 +10,14 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
+from forerun.serving.engine.modes.default import arrived
 from forerun.serving.engine.outcome import Run
 from forerun.serving.inputs.inputs import Inputs
 from forerun.serving.inputs.pipeline import Floats, Pipeline
 from forerun.serving.inputs.routing import visited_stages
 from forerun.serving.llm.calibration.knee import interval
 from forerun.serving.llm.engine.pipeline import MixedRun
-from forerun.serving.llm.plan.space import Cell, Space
+from forerun.serving.llm.plan.space import output_tokens
 from forerun.serving.llm.summary.fitted import slower
 from forerun.serving.llm.summary.objectives import (
     WORDS,
@@ -28,7 +29,10 @@ from forerun.serving.llm.summary.objectives import (
     tpot_ms,
     ttft_ms,
 )
+from forerun.serving.policy.envelope import mean_rate_rps
+from forerun.serving.scenario import SOURCE_NAME
 from forerun.serving.scenario.limits import may_miss
+from forerun.serving.summary.clients import counted
 from forerun.serving.summary.totals import offered_loads
 
 #: shares of the trace after which a run is looked at
@@ -42,7 +46,6 @@ class Margin(NamedTuple):
     ----------
     words : what is limited.
     error : the figure of a fit whose error is nearest to its own.
-    stage : number of the stage (None: the latency of whole queries).
     share : of the requests that must keep it.
     limit_ms : the limit.
     value_ms : what it would have to be at the least for that share to keep it.
@@ -50,7 +53,6 @@ class Margin(NamedTuple):
 
     words: str
     error: str
-    stage: int | None
     share: float
     limit_ms: float
     value_ms: float
@@ -71,6 +73,10 @@ class Figures:
     ttft_p50_ms, ttft_p99_ms, tpot_p99_ms : over the requests of all stages.
     margins : by the objective's key, how far the requests are from it.
     overloaded : stages to which more comes than they can carry.
+    queries : that are counted.
+    came_rps : how many come in a second, to each stage, and to the pipeline by the name of the source.
+    tokens_per_h : tokens of the answers over the time in which queries come.
+    tpot_spread : standard deviation over the mean of the requests' mean times between tokens.
     """
 
     met: bool
@@ -84,6 +90,10 @@ class Figures:
     tpot_p99_ms: float
     margins: dict[str, Margin]
     overloaded: tuple[str, ...]
+    queries: int
+    came_rps: dict[str, float]
+    tokens_per_h: float
+    tpot_spread: float
 
     @property
     def binds(self) -> str:
@@ -91,26 +101,12 @@ class Figures:
         return min(self.shares, key=lambda name: (-self.lacking[name], self.shares[name]))
 
 
-def whole(space: Space, pipeline: Pipeline, inputs: Inputs) -> Figures:
-    """Run a pipeline to the end.
-
-    Parameters
-    ----------
-    space : whose scenario states the objectives.
-    pipeline : of a cell, or of the scenario, on the traffic of the inputs.
-    inputs : the scenario's, on any traffic.
-    """
-    run = _begun(space, pipeline, inputs)
+def whole(inputs: Inputs) -> Figures:
+    """Run the scenario, or a cell of its space, to the end on any traffic."""
+    inputs, _ = arrived(inputs)
+    run = _begun(inputs)
     run.advance(inputs.arrivals_ms)
-    return _figures(space, pipeline, inputs, run.run())
-
-
-def tpots_ms(space: Space, pipeline: Pipeline, inputs: Inputs) -> Floats:
-    """The mean time between tokens of each request that has several; parameters as those of `whole`."""
-    run = _begun(space, pipeline, inputs)
-    run.advance(inputs.arrivals_ms)
-    values = np.concatenate(_of_requests(pipeline, run.run())[1])
-    return values[~np.isnan(values)]
+    return _figures(*counted(inputs, run.run()))
 
 
 #: latencies of `Figures`
@@ -133,15 +129,15 @@ class Shown:
     doubtful: Mapping[str, tuple[float, float]]
 
 
-def shown(space: Space, pipeline: Pipeline, inputs: Inputs, figures: Figures) -> Shown:
-    """What can be said of figures; runs the pipeline with other iterations, where costs were fitted.
+def shown(inputs: Inputs, figures: Figures) -> Shown:
+    """What can be said of figures; runs the inputs with other iterations, where costs were fitted.
 
     Parameters
     ----------
-    pipeline, inputs : that gave the figures.
+    inputs : that gave the figures.
     figures : of a whole run.
     """
-    fits = [stage.llm.cost.fit for stage in pipeline.stages if stage.llm is not None]
+    fits = [stage.llm.cost.fit for stage in inputs.pipeline.stages if stage.llm is not None]
     records = [fit for fit in fits if fit is not None]
     growing = LATENCIES[:2] if figures.overloaded else ()
     between, doubtful = {}, {}
@@ -150,7 +146,8 @@ def shown(space: Space, pipeline: Pipeline, inputs: Inputs, figures: Figures) ->
 
         @functools.cache
         def at(factor: float) -> dict[str, float]:
-            one = figures if factor == 1 else whole(space, slower(pipeline, factor), inputs)
+            slowed = replace(inputs, pipeline=slower(inputs.pipeline, factor))
+            one = figures if factor == 1 else whole(slowed)
             return {
                 **{name: getattr(one, name) for name in LATENCIES},
                 **{key: margin.value_ms for key, margin in one.margins.items()},
@@ -168,39 +165,37 @@ def shown(space: Space, pipeline: Pipeline, inputs: Inputs, figures: Figures) ->
     return Shown(replace(figures, **unknown), between, doubtful)
 
 
-def attempt(space: Space, cell: Cell, inputs: Inputs) -> Figures | None:
-    """Run a cell until it is certain that it misses an objective (None), or to the end.
-
-    Parameters
-    ----------
-    inputs : the scenario's, on any traffic.
-    """
-    pipeline, arrivals_ms = space.pipeline(cell, inputs), inputs.arrivals_ms
-    run = _begun(space, pipeline, inputs)
+def attempt(inputs: Inputs) -> Figures | None:
+    """Run a cell, on any traffic, until it is certain that it misses an objective (None), or to the end."""
+    inputs, _ = arrived(inputs)
+    run, arrivals_ms = _begun(inputs), inputs.arrivals_ms
+    if len(arrivals_ms) <= (inputs.scenario.warm_up or 0):
+        return None
     begin_ms, span_ms = float(arrivals_ms[0]), float(arrivals_ms[-1] - arrivals_ms[0])
     fed = arrivals_ms
     for share in LOOKS:
         run.advance(fed, begin_ms + share * span_ms)
         fed = fed[:0]
-        if _hopeless(space, pipeline, run.run()):
+        if _hopeless(*counted(inputs, run.run())):
             return None
     run.advance(fed)
-    figures = _figures(space, pipeline, inputs, run.run())
+    figures = _figures(*counted(inputs, run.run()))
     return figures if figures.met else None
 
 
-def _begun(space: Space, pipeline: Pipeline, inputs: Inputs) -> MixedRun:
-    return MixedRun(pipeline, len(inputs.arrivals_ms), space.scenario.latency_limit_ms, keep=False)
+def _begun(inputs: Inputs) -> MixedRun:
+    queries, slo_ms = len(inputs.arrivals_ms), inputs.scenario.latency_limit_ms
+    return MixedRun(inputs.pipeline, queries, slo_ms, keep=False)
 
 
-def _hopeless(space: Space, pipeline: Pipeline, run: Run) -> bool:
+def _hopeless(inputs: Inputs, run: Run) -> bool:
     """Whether the requests that have been answered, or refused, by now miss more than all may.
 
     Parameters
     ----------
     run : under way; what has not ended has no first token and no end.
     """
-    queries, slo_ms = len(run.arrival_ms), space.scenario.latency_limit_ms
+    pipeline, queries, slo_ms = inputs.pipeline, len(run.arrival_ms), inputs.scenario.latency_limit_ms
     misses = np.zeros(queries, dtype=np.bool_) if run.refused is None else run.refused.copy()
     visited = visited_stages(pipeline, queries)
     for number, stage in enumerate(pipeline.stages):
@@ -216,11 +211,11 @@ def _hopeless(space: Space, pipeline: Pipeline, run: Run) -> bool:
                 misses |= late
             elif np.count_nonzero(late) > may_miss(wanted, int(np.count_nonzero(visited[number]))):
                 return True
-    return int(np.count_nonzero(misses)) > space.scenario.allowed_misses(queries)
+    return int(np.count_nonzero(misses)) > inputs.scenario.allowed_misses(queries)
 
 
-def _figures(space: Space, pipeline: Pipeline, inputs: Inputs, run: Run) -> Figures:
-    scenario, queries = space.scenario, len(run.arrival_ms)
+def _figures(inputs: Inputs, run: Run) -> Figures:
+    pipeline, scenario, queries = inputs.pipeline, inputs.scenario, len(run.arrival_ms)
     objectives, slo_ms = token_objectives(pipeline, run), scenario.latency_limit_ms
     counted = together(objectives)
     misses = int(np.count_nonzero(missed(counted, run, slo_ms)))
@@ -236,7 +231,10 @@ def _figures(space: Space, pipeline: Pipeline, inputs: Inputs, run: Run) -> Figu
     }
     for name in shares.keys() - lacking.keys():
         lacking[name] = 0.0 if enough else scenario.attainment - min(shares[name], scenario.attainment)
-    firsts, means = _of_requests(pipeline, run)
+    firsts, means = (np.concatenate(parts) for parts in _of_requests(pipeline, run))
+    span_h, rate_rps = (run.arrival_ms[-1] - run.arrival_ms[0]) / 3.6e6, mean_rate_rps(run.arrival_ms)
+    tokens, several = output_tokens(inputs), means[~np.isnan(means)]
+    visited = zip(pipeline.names, visited_stages(pipeline, queries))
     return Figures(
         enough and all(one.kept for one in objectives),
         1 - misses / queries,
@@ -247,10 +245,12 @@ def _figures(space: Space, pipeline: Pipeline, inputs: Inputs, run: Run) -> Figu
         _quantile(firsts, 0.5),
         _quantile(firsts, 0.99),
         _quantile(means, 0.99),
-        _margins(space, pipeline, objectives, run),
-        tuple(
-            name for name, load in offered_loads(replace(inputs, pipeline=pipeline), run).items() if load >= 1
-        ),
+        _margins(inputs, objectives, run),
+        tuple(name for name, load in offered_loads(inputs, run).items() if load >= 1),
+        queries,
+        {SOURCE_NAME: rate_rps, **{name: rate_rps * float(came.mean()) for name, came in visited}},
+        float(tokens / span_h) if tokens and span_h else math.nan,
+        float(several.std() / several.mean()) if len(several) else 0.0,
     )
 
 
@@ -264,25 +264,21 @@ def _of_requests(pipeline: Pipeline, run: Run) -> tuple[list[Floats], list[Float
     return firsts, means
 
 
-def _margins(
-    space: Space, pipeline: Pipeline, objectives: Sequence[TokenObjective], run: Run
-) -> dict[str, Margin]:
+def _margins(inputs: Inputs, objectives: Sequence[TokenObjective], run: Run) -> dict[str, Margin]:
     """By objective, the least limit that enough requests would keep; infinite where too many are refused."""
-    found, scenario = {}, space.scenario
+    found, scenario, names = {}, inputs.scenario, inputs.pipeline.names
     for one in objectives:
         share = one.wanted or scenario.attainment
         values = np.where(np.isnan(one.values_ms), np.where(one.met, 0.0, np.inf), one.values_ms)[one.came]
-        several = f" of {pipeline.names[one.stage]}" if one.key != one.kind else ""
+        several = f" of {names[one.stage]}" if one.key != one.kind else ""
         value_ms = _least_limit(values, share)
         found[one.key] = Margin(
-            WORDS[one.kind] + several, f"{one.kind}_p99_ms", one.stage, share, one.limit_ms, value_ms
+            WORDS[one.kind] + several, f"{one.kind}_p99_ms", share, one.limit_ms, value_ms
         )
     if scenario.slo_ms:
         values = run.latency_ms if run.refused is None else np.where(run.refused, np.inf, run.latency_ms)
         value_ms = _least_limit(values, scenario.attainment)
-        found["latency"] = Margin(
-            "latency", "e2e_p99_ms", None, scenario.attainment, scenario.slo_ms, value_ms
-        )
+        found["latency"] = Margin("latency", "e2e_p99_ms", scenario.attainment, scenario.slo_ms, value_ms)
     return found
 
 
@@ -292,7 +288,6 @@ def _least_limit(values: Floats, share: float) -> float:
     return float(ordered[len(ordered) - 1 - may_miss(share, len(ordered))]) if len(ordered) else 0.0
 
 
-def _quantile(parts: Sequence[Floats], share: float) -> float:
-    values = np.concatenate(parts)
+def _quantile(values: Floats, share: float) -> float:
     known = values[~np.isnan(values)]
     return float(np.quantile(known, share)) if len(known) else float("nan")

@@ -151,9 +151,7 @@ class Search:
         models = [stage.models[choice.variant] for stage, choice in zip(self.space.stages, cell)]
         caches = tuple((model.kv_blocks, model.rules.reserved) for model in models)
         if caches not in self._tokens:
-            self._tokens[caches] = output_tokens(
-                self.space.pipeline(cell, self.worlds[0].inputs), len(self.worlds[0].inputs.arrivals_ms)
-            )
+            self._tokens[caches] = output_tokens(self.space.inputs(cell, self.worlds[0].inputs))
         return cost / max(1, self._tokens[caches])
 
     def cheapest(self) -> Found:
@@ -222,8 +220,8 @@ class Search:
             return tried
         for world in self._ranked(tried, harder):
             if world.number not in tried.figures:
-                figures = {**tried.figures, world.number: attempt(world.space, cell, world.inputs)}
-                tried = replace(tried, figures=figures)
+                figures = attempt(world.space.inputs(cell, world.inputs))
+                tried = replace(tried, figures={**tried.figures, world.number: figures})
                 if tried.failing > self.failing:
                     break
         return tried

@@ -14,8 +14,8 @@ from typing import Any, Final, NamedTuple
 
 from forerun.core.errors import ForerunError, Problem, ScenarioError, UsageError, known_names
 from forerun.core.scenario.spec import NamedSpec, canonical_json, to_data
+from forerun.serving.inputs.clients import UNLIMITED
 from forerun.serving.inputs.inputs import Inputs
-from forerun.serving.inputs.pipeline import Pipeline
 from forerun.serving.inputs.profile import ARTIFACT_PRICES_USD_PER_H
 from forerun.serving.inputs.routing import visited_stages
 from forerun.serving.llm.inputs.model import LanguageModel, Prefixes
@@ -27,6 +27,7 @@ from forerun.serving.llm.scenario.language_model import (
     DecodePoolSpec,
     DrawnPrefixes,
     FixedTokens,
+    HistoryPrefixes,
     LanguageModelSpec,
     PlannedHardware,
     RecordedPrefixes,
@@ -216,30 +217,27 @@ class Space:
         )
         return replace(self, stages=tuple(stages)) if number else self
 
-    def pipeline(self, cell: Cell, inputs: Inputs) -> Pipeline:
-        """The pipeline of some inputs with a cell's choices.
+    def inputs(self, cell: Cell, traffic: Inputs) -> Inputs:
+        """Some inputs with a cell's choices.
 
         Parameters
         ----------
-        inputs : the scenario's, on any traffic.
+        traffic : the scenario's inputs, on any traffic.
         """
-        stages = list(inputs.pipeline.stages)
+        stages, clients = list(traffic.pipeline.stages), traffic.clients
         for stage, choice in zip(self.stages, cell):
-            own = stages[stage.number]
+            own, gateway = stages[stage.number], stage.specs[choice.variant].gateway
             assert own.llm is not None
             model = on_traffic(stage.models[choice.variant], own.llm)
             stages[stage.number] = replace(own, replicas=choice.replicas, llm=model)
-        return Pipeline(tuple(stages), seed=inputs.pipeline.seed)
+            if gateway is not None and clients is not None:
+                clients = replace(clients, gate=min(gateway.per_replica * choice.replicas, UNLIMITED))
+        return replace(traffic, pipeline=replace(traffic.pipeline, stages=tuple(stages)), clients=clients)
 
 
-def output_tokens(pipeline: Pipeline, queries: int) -> int:
-    """Tokens of all answers that a pipeline gives: those of the requests that no stage refuses.
-
-    Parameters
-    ----------
-    pipeline : with the tokens of all requests.
-    queries : how many come.
-    """
+def output_tokens(inputs: Inputs) -> int:
+    """Tokens of all answers that inputs get: those of the requests that no stage refuses."""
+    pipeline, queries = inputs.pipeline, len(inputs.arrivals_ms)
     return sum(
         int(stage.llm.output[:queries][came & ~stage.llm.refused[:queries]].sum())
         for stage, came in zip(pipeline.stages, visited_stages(pipeline, queries))
@@ -251,7 +249,7 @@ def _shown(value: object) -> object:
     """A setting in words: a policy by its name, replicas that decode by their number, a draft by its tokens."""
     if isinstance(value, SpeculationSpec):
         return f"{value.draft_tokens} at {value.acceptance:g}"
-    if isinstance(value, RecordedPrefixes | DrawnPrefixes):
+    if isinstance(value, RecordedPrefixes | DrawnPrefixes | HistoryPrefixes):
         return "on"
     if isinstance(value, DecodePoolSpec):
         return f"{value.replicas} x {value.hardware}" if value.hardware else value.replicas

@@ -57,8 +57,8 @@ CELLS: Final = TableSchema(
 RATES: Final = TableSchema(
     "rates",
     (
-        Column("share", "", "of the scenario's own rate"),
-        Column("rate_rps", "1/s", "mean rate of the trace, sped up or slowed down"),
+        Column("share", "", "of the scenario's own rate, or of its clients"),
+        Column("rate_rps", "1/s", "mean rate at which queries come"),
         Column("met", "", "whether all objectives are kept"),
         Column("ttft_p50_ms", "ms", "median time to first token"),
         *_FIGURES,
@@ -71,7 +71,11 @@ HARDWARE: Final = TableSchema(
     (
         Column("hardware", "", "what all stages run on; several where stages differ"),
         Column("cost_usd_per_h", "$/h", "of the cheapest cell that keeps the objectives; nan: there is none"),
-        Column("most_rps", "1/s", "the rate up to which it keeps them: the same requests, sped up"),
+        Column(
+            "most_rps",
+            "1/s",
+            "the rate up to which it keeps them: the same requests sped up, or of more clients",
+        ),
         Column("goodput_per_dollar", "1/$", "requests that meet every limit for a dollar, at that rate"),
         Column("per_million_tokens_usd", "$", "cost of a million tokens of the answers, at that rate"),
         _CONFIGURATION,
@@ -118,7 +122,7 @@ def reason(space: Space, tried: VisitedCell) -> str:
 
 def _sure(space: Space, cell: Cell, figures: Figures, inputs: Inputs) -> Figures:
     """Figures of a cell without those near saturation."""
-    return shown(space, space.pipeline(cell, inputs), inputs, figures).figures
+    return shown(space.inputs(cell, inputs), figures).figures
 
 
 def cells_table(search: Search) -> Table:

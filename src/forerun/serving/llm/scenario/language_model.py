@@ -454,7 +454,7 @@ class PlanAxes(Spec, frozen=True, kw_only=True):
     scheduler: tuple[Annotated[Scheduler, chosen_from(scheduler_policies)], ...] = ()
     decode: tuple[DecodePoolSpec | None, ...] = ()
     speculation: tuple[SpeculationSpec | None, ...] | None = None
-    prefix_cache: tuple[RecordedPrefixes | DrawnPrefixes | None, ...] | None = None
+    prefix_cache: tuple[RecordedPrefixes | DrawnPrefixes | HistoryPrefixes | None, ...] | None = None
 
     added_later: ClassVar[tuple[str, ...]] = ("speculation", "prefix_cache")
 
