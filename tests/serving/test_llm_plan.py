@@ -14,7 +14,7 @@ import pytest
 
 import forerun
 from forerun.core.domain import get_domain, simulate
-from forerun.core.errors import CheckFailed, ForerunError, Infeasible, ScenarioError, UsageError
+from forerun.core.errors import CheckFailed, ForerunError, Infeasible, ScenarioError, StoreError, UsageError
 from forerun.core.scenario.spec import to_data
 from forerun.core.scenarios import from_data
 from forerun.serving.inputs.fresh import fresh
@@ -451,9 +451,20 @@ def test_a_saved_plan_is_verified_with_its_options(planned: LanguagePlan, tmp_pa
     ):
         with pytest.raises(CheckFailed):
             check_document({**saved, path: value})
+    older = copy.deepcopy(saved)
+    older["plan"]["certificate"]["schema"] = "forerun.serving.llm.certificate/1"
+    for document_, own in ((older, None), (older["plan"]["certificate"], planned.scenario)):
+        with pytest.raises(StoreError, match=r"is a .*/1, and .*/2 is read: plan again"):
+            check_document(document_, scenario=own)
     del saved["plan"]["certificate"]
     with pytest.raises(CheckFailed, match="has no certificate"):
         check_document(saved)
+
+
+@pytest.mark.parametrize("price", [1e308, 2e9, -1.0])
+def test_a_price_is_one_that_replicas_have(price: float) -> None:
+    with pytest.raises(ScenarioError, match=r"prices_usd_per_h.H100: .* is not between 0 and"):
+        scenario_of(feasible() | {"prices_usd_per_h": {"H100": price, "A100": 1.0}})
 
 
 @pytest.mark.parametrize(
@@ -472,6 +483,11 @@ def test_a_saved_plan_is_verified_with_its_options(planned: LanguagePlan, tmp_pa
             {"plan": {"prefix_cache": [{"system_prompts": 2, "system_tokens": 64}]}},
             {},
             "prefix_cache: is the stage's own or null",
+        ),
+        (
+            {"plan": {"balance": ["longest-prefix"]}},
+            {},
+            "configuration.Chat.llm.plan.balance: longest-prefix needs a prefix cache",
         ),
         ({}, {"confidence": 0.9}, "how unsure the costs of H100, A100 are is not known"),
         ({}, {"method": "greedy"}, "method: says nothing about language models"),
@@ -862,7 +878,7 @@ def test_what_a_measurement_saves_is_what_the_cheaper_cell_saves_where_its_costs
     mine = prepare(whole.placed(cheap), inputs.files, inputs.pipeline.seed)
     holds = 0
     for number in range(1, 21):
-        (stage,) = whole.drawn(number).pipeline(cheap, inputs).stages
+        (stage,) = whole.drawn(number).inputs(cheap, inputs).pipeline.stages
         holds += outcome_met(replace(mine, pipeline=replace(mine.pipeline, stages=(stage,))))
     assert 0 < holds < 20
     (note,) = (one for one in found.notes if one.startswith("to settle it"))

@@ -13,12 +13,13 @@ import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from forerun.core.errors import CheckFailed, Infeasible, Problem, UsageError, known_names
+from forerun.core.errors import CheckFailed, Infeasible, Problem, StoreError, UsageError, known_names
 from forerun.core.result.numbers import plain
 from forerun.core.result.plan import Planner
 from forerun.serving.inputs.fresh import fresh
 from forerun.serving.inputs.inputs import Inputs
 from forerun.serving.inputs.prepare import prepare
+from forerun.serving.plan.certify import SCHEMA
 from forerun.serving.plan.serving_plan import ServingPlan, check_certificate
 from forerun.serving.plan.space import MAX_REPLICAS, Traffic, space_of, traffic_of
 from forerun.serving.scenario import Scenario
@@ -211,6 +212,7 @@ class ServingPlanner(Planner[Scenario]):
         Raises CheckFailed where the plan is not what it claims to be.
         """
         certificate = saved.get("certificate")
+        _check_version(certificate, scenario)
         if _serves_models(scenario):
             return _check_language_plan(saved, scenario, objective, options)
         if not certificate:
@@ -231,11 +233,22 @@ class ServingPlanner(Planner[Scenario]):
 
     def check_certificate(self, certificate: Mapping[str, Any], scenario: Scenario) -> str:
         """See `check_certificate`."""
+        _check_version(certificate, scenario)
         if _serves_models(scenario):
             from forerun.serving.llm.plan.language_plan import check_certificate as check_language
 
             return check_language(certificate, scenario)
         return check_certificate(certificate, scenario)
+
+
+def _check_version(certificate: object, scenario: Scenario) -> None:
+    """Refuse a certificate of another version than is read. Raises StoreError."""
+    from forerun.serving.llm.plan.checker import SCHEMA as LANGUAGE_SCHEMA
+
+    read = LANGUAGE_SCHEMA if _serves_models(scenario) else SCHEMA
+    schema = certificate.get("schema") if isinstance(certificate, Mapping) else None
+    if isinstance(schema, str) and schema != read and schema.startswith("forerun.serving."):
+        raise StoreError.at("certificate", f"is a {schema}, and {read} is read: plan again")
 
 
 def _check_language_plan(

@@ -30,6 +30,8 @@ SEAT_BYTES: Final = 16
 MOST_COMPAT_QUERIES: Final = 5_000_000
 
 SOURCE_NAME = "source"
+#: of a replica, in $/h: so little that all replicas of a plan have a price
+Price = Annotated[float, msgspec.Meta(ge=0, le=1e9)]
 #: what to do about costs that miss their own data
 ACCEPT = "fit them again, or accept them with --accept-fit (accept_fit: true)"
 
@@ -209,7 +211,7 @@ class Scenario(Spec, frozen=True, kw_only=True):
     service: Literal["mean", "p99", "notebook"] | Tables | Sampled = "mean"
     slo_ms: NotNegative = 0.0
     attainment: Annotated[float, msgspec.Meta(gt=0, le=1)] = 0.99
-    prices_usd_per_h: dict[str, NotNegative] = {}
+    prices_usd_per_h: dict[str, Price] = {}
     tuner: Annotated[Tuner, chosen_from(tuner_policies)] = msgspec.field(default_factory=Fixed)
     sample: Generated | Replayed | Listed | None = None
     record: Literal["counts", "latency", "full"] = "full"

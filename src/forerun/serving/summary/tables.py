@@ -10,10 +10,9 @@ from numpy.typing import NDArray
 
 from forerun.core.result.tables import Column, Table, TableSchema
 from forerun.core.result.timeline import Timeline
-from forerun.serving.engine.outcome import Outcome, Run
+from forerun.serving.engine.outcome import Batches, Outcome, Run
 from forerun.serving.inputs.inputs import Inputs
 from forerun.serving.inputs.pipeline import Floats, stretches
-from forerun.serving.llm.summary.load import at_work
 from forerun.serving.summary.latency_split import Account
 
 if TYPE_CHECKING:
@@ -292,7 +291,7 @@ def timeline(inputs: Inputs, run: Run) -> Timeline:
     codes: list[NDArray[np.int64]] = []
     # A language model's iterations are many and follow each other: it is shown while it is at work.
     shown = [
-        at_work(batches) if stage.llm else batches
+        _at_work(batches) if stage.llm else batches
         for stage, batches in zip(inputs.pipeline.stages, run.batches)
     ]
     for name, batches in zip(inputs.pipeline.names, shown):
@@ -330,3 +329,26 @@ def longest_queue(enqueue_ms: Floats, start_ms: Floats) -> int:
 
 def _mean(values: Any) -> float:
     return float(values.mean()) if len(values) else 0.0
+
+
+def _at_work(iterations: Batches) -> Batches:
+    """Stretches of iterations of one replica that follow each other without a pause, in the order they begin; the size of
+    each is 0."""
+    starts, ends, replicas = [], [], []
+    for replica in np.unique(iterations.replica):
+        rows = iterations.replica == replica
+        start_ms, end_ms = iterations.start_ms[rows], iterations.end_ms[rows]
+        begins = np.concatenate([[True], start_ms[1:] > end_ms[:-1]])
+        starts.append(start_ms[begins])
+        ends.append(end_ms[np.concatenate([begins[1:], [True]])])
+        replicas.append(np.full(int(begins.sum()), replica, dtype=np.int32))
+    if not starts:
+        return iterations
+    start_ms = np.concatenate(starts)
+    order = np.lexsort((np.concatenate(replicas), start_ms))
+    return Batches(
+        start_ms[order],
+        np.concatenate(ends)[order],
+        np.zeros(len(order), dtype=np.int32),
+        np.concatenate(replicas)[order],
+    )

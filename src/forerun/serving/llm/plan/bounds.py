@@ -81,7 +81,6 @@ class Bounds:
         inputs : the scenario's, on its traffic.
         """
         self.space, self.inputs = space, counted_inputs(inputs) if inputs.clients is None else inputs
-        self._known: dict[tuple[int, Variant], Bound | None] = {}
         self._shared: dict[Hashable, Any] = {}
         self.allowed = allowed_late(space, self.inputs)
         self._windows = [] if inputs.clients else _windows(self.inputs.arrivals_ms, self.allowed)
@@ -104,10 +103,8 @@ class Bounds:
     def bound(self, stage: StageSpace, variant: Variant) -> Bound | None:
         """The bound of a variant; None where requests do not come to the stage as they arrive, where others decode, or
         where none has a deadline."""
-        key = (stage.number, variant)
-        if key not in self._known:
-            self._known[key] = self._computed(stage, variant)
-        return self._known[key]
+        found: Bound | None = self._once((stage.number, variant), lambda: self._computed(stage, variant))
+        return found
 
     def _computed(self, stage: StageSpace, variant: Variant) -> Bound | None:
         own, limits = self.inputs.pipeline.stages[stage.number], stage.models[variant]

@@ -22,7 +22,6 @@ from forerun.serving.llm.summary.fitted import slower
 from forerun.serving.llm.summary.objectives import (
     WORDS,
     TokenObjective,
-    limited_ms,
     missed,
     together,
     token_objectives,
@@ -195,23 +194,17 @@ def _hopeless(inputs: Inputs, run: Run) -> bool:
     ----------
     run : under way; what has not ended has no first token and no end.
     """
-    pipeline, queries, slo_ms = inputs.pipeline, len(run.arrival_ms), inputs.scenario.latency_limit_ms
-    misses = np.zeros(queries, dtype=np.bool_) if run.refused is None else run.refused.copy()
-    visited = visited_stages(pipeline, queries)
-    for number, stage in enumerate(pipeline.stages):
-        llm, visits, requests = stage.llm, run.visits[number], run.requests[number]
-        if llm is None or requests is None:
-            continue
-        answered = ~np.isnan(requests.first_ms)
-        misses |= answered & (visits.end_ms - run.arrival_ms > slo_ms)
-        refused = llm.refused & ~np.isnan(visits.enqueue_ms)
-        for kind, limit_ms, wanted in llm.limits:
-            late = refused | (answered & (limited_ms(kind, llm, visits, requests) > limit_ms))
-            if wanted is None:
-                misses |= late
-            elif np.count_nonzero(late) > may_miss(wanted, int(np.count_nonzero(visited[number]))):
-                return True
-    return int(np.count_nonzero(misses)) > inputs.scenario.allowed_misses(queries)
+    misses = run.missed(inputs.scenario.latency_limit_ms)
+    visited = visited_stages(inputs.pipeline, len(misses))
+    for one in token_objectives(inputs.pipeline, run):
+        llm, requests = inputs.pipeline.stages[one.stage].llm, run.requests[one.stage]
+        assert llm is not None and requests is not None
+        late = one.came & ~one.met & (llm.refused | ~np.isnan(requests.first_ms))
+        if one.wanted is None:
+            misses |= late
+        elif np.count_nonzero(late) > may_miss(one.wanted, int(np.count_nonzero(visited[one.stage]))):
+            return True
+    return int(np.count_nonzero(misses)) > inputs.scenario.allowed_misses(len(misses))
 
 
 def _figures(inputs: Inputs, run: Run) -> Figures:

@@ -308,12 +308,13 @@ def space_of(scenario: Scenario, inputs: Inputs, *, max_replicas: int) -> Space:
                 )
                 problems.append(Problem(where, what))
         specs, models = {}, {}
-        for variant, spec in _variants(placed.hardware, placed.llm):
+        for variant, there in _variants(placed.hardware, placed.llm):
             try:
-                models[variant] = _limits_of(spec, stage.name, inputs)
-                specs[variant] = spec
+                specs[variant] = there.with_(**dict(zip(PLAN_AXES, variant.settings)))
+                models[variant] = _limits_of(specs[variant], stage.name, inputs)
             except ForerunError as error:
-                problems.extend(error.problems)
+                where = "" if variant in specs else f"$.configuration.{stage.name}.llm.plan."
+                problems.extend(Problem(where + one.where, one.what) for one in error.problems)
         replicas = tuple(sorted(placed.llm.plan.replicas)) or tuple(range(1, max_replicas + 1))
         stages.append(StageSpace(stage.name, number, specs, models, known, replicas))
     if problems:
@@ -360,13 +361,12 @@ def _priced(hardware: str, llm: LanguageModelSpec) -> list[str]:
 
 
 def _variants(hardware: str, llm: LanguageModelSpec) -> Iterator[tuple[Variant, LanguageModelSpec]]:
-    """All variants of a stage, and the section of the scenario that each stands for."""
+    """All variants of a stage, and the section of the scenario with the hardware of each."""
     axes = [getattr(llm.plan, axis) or (getattr(llm, axis),) for axis in PLAN_AXES]
     for one in _hardware(hardware, llm):
         there = one.on(llm)
         for settings in itertools.product(*axes):
-            spec = there.with_(**dict(zip(PLAN_AXES, settings)))
-            yield Variant(one.hardware, settings), spec
+            yield Variant(one.hardware, settings), there
 
 
 def _variant_of(hardware: str, llm: LanguageModelSpec) -> Variant:

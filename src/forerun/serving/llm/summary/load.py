@@ -1,10 +1,9 @@
-"""A lower bound of the work that requests mean, and when replicas are busy."""
+"""A lower bound of the work that requests mean."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from forerun.serving.engine.outcome import Batches
 from forerun.serving.inputs.pipeline import Bools, Floats, Ints
 from forerun.serving.llm.inputs.model import LanguageModel
 
@@ -78,26 +77,3 @@ def _work_ms(llm: LanguageModel, cached: Floats, p: Floats, o: Floats, turns: Fl
             + of_attention * ((p**2 - cached**2) / 2).sum()
         )
     return float(work_ms)
-
-
-def at_work(iterations: Batches) -> Batches:
-    """Stretches of iterations of one replica that follow each other without a pause, in the order they begin; the size of
-    each is 0."""
-    starts, ends, replicas = [], [], []
-    for replica in np.unique(iterations.replica):
-        rows = iterations.replica == replica
-        start_ms, end_ms = iterations.start_ms[rows], iterations.end_ms[rows]
-        begins = np.concatenate([[True], start_ms[1:] > end_ms[:-1]])
-        starts.append(start_ms[begins])
-        ends.append(end_ms[np.concatenate([begins[1:], [True]])])
-        replicas.append(np.full(int(begins.sum()), replica, dtype=np.int32))
-    if not starts:
-        return iterations
-    start_ms = np.concatenate(starts)
-    order = np.lexsort((np.concatenate(replicas), start_ms))
-    return Batches(
-        start_ms[order],
-        np.concatenate(ends)[order],
-        np.zeros(len(order), dtype=np.int32),
-        np.concatenate(replicas)[order],
-    )
