@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import html
 import json
 import re
 from collections.abc import Callable
@@ -13,8 +14,11 @@ import numpy as np
 import pytest
 
 import forerun
+from forerun.core.documents import PlanDocument
 from forerun.core.domain import get_domain, simulate
 from forerun.core.errors import CheckFailed, ForerunError, Infeasible, ScenarioError, StoreError, UsageError
+from forerun.core.report import html_page
+from forerun.core.result.plan import document
 from forerun.core.scenario.spec import to_data
 from forerun.core.scenarios import from_data
 from forerun.serving.inputs.fresh import fresh
@@ -438,7 +442,6 @@ def test_a_certificate_is_about_its_own_scenario(planned: LanguagePlan) -> None:
 
 def test_a_saved_plan_is_verified_with_its_options(planned: LanguagePlan, tmp_path: Any) -> None:
     from forerun.core.planning import check_document
-    from forerun.core.result.plan import document
 
     saved = json.loads(json.dumps(document(planned, planned.scenario, "", {})))
     assert "the certificate holds" in check_document(saved)
@@ -829,7 +832,9 @@ def test_a_plan_says_what_to_run(change: dict[str, Any], has: list[str], lacks: 
     llm = data["configuration"]["Chat"]["llm"]
     llm |= {"ttft_slo_ms": 9000.0, "tpot_slo_ms": 900.0, "plan": {"replicas": [2]}, **change}
     found = language_plan(scenario_of(data))
-    said = found.data()["deployment"]
+    said = found.data()["code"]
+    shown = PlanDocument().read("plan", json.loads(json.dumps(document(found, found.scenario, "", {}))))
+    assert shown.code == said and html.escape(said.splitlines()[-1], quote=False) in html_page([shown])
     assert all(part in said for part in has) and not any(part in said for part in lacks), said
     for line in said.splitlines():
         if line.startswith("vllm serve"):

@@ -109,6 +109,7 @@ class _Answer(Spec, frozen=True, kw_only=True):
     summary: dict[str, Any]
     notes: tuple[str, ...] = ()
     tables: dict[str, Any] = {}
+    code: str = ""
 
 
 class PlanDocument(Document):
@@ -139,6 +140,7 @@ class PlanDocument(Document):
             facts=answer.summary,
             tables=tables,
             scenario=scenario,
+            code=answer.code,
             provenance={
                 "objective": kept.objective or "the domain's default",
                 **options,

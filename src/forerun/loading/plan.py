@@ -156,6 +156,7 @@ class Plan(ShownPlan):
             "why": self.why,
             "notes": list(self.notes),
             "settings": {name: dict(given) for name, given in self.settings.items()},
+            "code": self.code,
             "cells": rows,
         }
 

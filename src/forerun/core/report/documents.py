@@ -12,6 +12,7 @@ from forerun.core.report.pieces import (
     MOST_OPEN,
     MOST_ROWS,
     Bullets,
+    Code,
     DataTable,
     Estimate,
     Folded,
@@ -53,6 +54,7 @@ def shown_document(item: StoredDocument, prefix: str) -> Shown:
         (
             Section("headline", "Headline", _headline(item.facts)),
             Section("figures", "Figures", drawn),
+            Section("code", "What to run", Code(item.code)),
             *(
                 Section(f"table-{name}", capital(_words(name)), _table(name, rows))
                 for name, rows in item.tables.items()

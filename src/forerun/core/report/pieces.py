@@ -319,7 +319,18 @@ class ScenarioText(Piece):
 
     def html(self) -> Html | None:
         """The text."""
-        return tag("pre", tag("code", as_yaml(self.scenario)), tabindex=0) if self.scenario else None
+        return Code(as_yaml(self.scenario)).html() if self.scenario else None
+
+
+@dataclass(frozen=True)
+class Code(Piece):
+    """Lines of a program or of a shell; nothing without them."""
+
+    text: str
+
+    def html(self) -> Html | None:
+        """The text."""
+        return tag("pre", tag("code", self.text), tabindex=0) if self.text else None
 
 
 @dataclass(frozen=True)

@@ -26,6 +26,7 @@ class StoredDocument:
     facts : the main figures, a flat mapping; their names carry units.
     tables : rows by name.
     scenario : that was planned for (default: none).
+    code : the answer as lines of a program or of a shell (default: none).
     provenance : where the content comes from (default: nothing).
     content : the whole file, from which whoever owns its format makes the figures (default: nothing).
     figures : where they are made already (default: none).
@@ -41,6 +42,7 @@ class StoredDocument:
     facts: Mapping[str, Any]
     tables: Mapping[str, Rows]
     scenario: Mapping[str, Any] = field(default_factory=dict)
+    code: str = field(default="", repr=False)
     provenance: Mapping[str, Any] = field(default_factory=dict)
     content: Mapping[str, Any] = field(default_factory=dict, repr=False)
     figures: tuple[Figure, ...] = field(default=(), repr=False)

@@ -49,7 +49,7 @@ def _knee(rates: Table) -> Figure:
         y=TTFT,
         series="percentile",
         series_label="percentile",
-        caption=f"{says}; the scenario's own rate is {here:.3g}/s. The same requests, sped up or slowed down.",
+        caption=f"{says}; the scenario's own rate is {here:.3g}/s. The same requests at other rates, or numbers of clients.",
         rules=(Rule(here, "scenario"),)
         if most in (0.0, here)
         else (Rule(here, "scenario"), Rule(most, "knee")),

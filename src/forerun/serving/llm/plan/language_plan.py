@@ -61,7 +61,7 @@ class LanguagePlan(ShownPlan):
             "notes": list(self.notes),
             "configuration": self.space.data(self.cell),
             "tables": {name: table.records() for name, table in self.tables.items()},
-            "deployment": self.code,
+            "code": self.code,
             "certificate": self.certificate,
         }
         return {name: plain(value) for name, value in content.items()}
