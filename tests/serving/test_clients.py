@@ -273,6 +273,23 @@ def test_queries_that_warm_up_are_not_counted() -> None:
     assert rest.summary["ttft_p99_ms"] == pytest.approx(np.quantile(ttft, 0.99))
 
 
+@pytest.mark.parametrize("world", [llm_pipeline, apart_pipeline, speculative_pipeline])
+def test_times_between_tokens_count_no_query_that_warms_up(world: Any) -> None:
+    """As the plain replicas have them request by request; all tokens behind the first of the others, and no others."""
+    for seed in range(cases(10)):
+        pipeline, arrivals = world(seed)
+        (stage,) = pipeline.stages
+        first, pool = len(arrivals) // 3, stage.llm.decode
+        pool = pool and replace(pool, llm=replace(pool.llm, warm_up=first))
+        llm = replace(stage.llm, warm_up=first, decode=pool)
+        pipeline = replace(pipeline, stages=(replace(stage, llm=llm),))
+        plain, run = simulate_events(pipeline, arrivals, 20.0), simulate_mixed(pipeline, arrivals, 20.0)
+        assert equal(plain, run), seed
+        requests, counted = run.requests[0], ~llm.refused[first:]
+        right = 0 if requests.guesses is None else requests.guesses.accepted
+        assert requests.gaps.sum() + right == (llm.output[first:][counted] - 1).sum()
+
+
 def gated(**gateway: int) -> Data:
     """The configuration of the loop behind a gateway."""
     placed = LOOP["configuration"]["Chat"]

@@ -182,6 +182,9 @@ class _Preparation:
         """The stage's limits, its costs, the tokens of its requests."""
         queries = len(self.arrivals_ms)
         llm, noted = language_model_of(spec, stage, self.files, self.trace, queries, self.seed, self.sessions)
+        first, pool = self.scenario.warm_up or 0, llm.decode
+        pool = pool and replace(pool, llm=replace(pool.llm, warm_up=first))
+        llm = replace(llm, warm_up=first, decode=pool)
         where, full = f"$.configuration.{stage}.llm", self.scenario.record == "full"
         check_language_model(llm, replicas, where, full=full)
         self.notes.extend(noted)

@@ -188,12 +188,17 @@ def counted_inputs(inputs: Inputs) -> Inputs:
 
 
 def _requests(requests: Requests, first: int, begin_ms: float) -> Requests:
-    """Those from the first on. Times between tokens, and what drafts guess, are known of all together."""
+    """Those from the first on; times between tokens and what drafts guess are of these already."""
     each, transfers = requests.recorded, requests.transfers
     if each is not None:
         begun = each.start_ms >= begin_ms
         each = Iterations(**{name: column[begun] for name, column in vars(each).items()})
-    together = {name: getattr(requests, name) for name in ("gaps", "iterations", "guesses")}
+    iterations = requests.iterations if each is None else len(each.start_ms)
+    together: dict[str, Any] = {
+        "gaps": requests.gaps,
+        "iterations": iterations,
+        "guesses": requests.guesses,
+    }
     own = {
         name: column
         for name, column in vars(requests).items()

@@ -143,7 +143,8 @@ def requests_of(replicas: Replicas | ApartReplicas, enqueue_ms: Floats) -> tuple
         )
 
     requests = list(replicas.requests.values())
-    gaps = gap_cells(np.array([gap for request in requests for gap in request.gaps_ms]))
+    counted = [request for request in requests if request.query >= replicas.llm.warm_up]
+    gaps = gap_cells(np.array([gap for request in counted for gap in request.gaps_ms]))
     served = np.array(list(replicas.requests), dtype=np.int64)
     recorded = iterations_of(columns(replicas.iterations))
     return records_of(

@@ -557,7 +557,7 @@ class Replica:
                 drafts = range(request.emitted, request.emitted + one.drafts)
                 if one.kind == "decode":
                     right = sum(1 for _ in takewhile(partial(self._guessed, request.query), drafts))
-                self.drafted += len(drafts)
+                self.drafted += len(drafts) * (request.query >= self.llm.warm_up)
                 if not stale or request.away:
                     # What was copied out meanwhile has the wrong ones, too.
                     request.cached -= one.drafts - right
@@ -566,7 +566,7 @@ class Replica:
                 continue
             new = min(1 + right, request.output - request.emitted)
             request.emitted += new
-            self.accepted += new - 1
+            self.accepted += (new - 1) * (request.query >= self.llm.warm_up)
             if not stale:
                 if self.llm.rules.ahead:
                     request.pending -= new

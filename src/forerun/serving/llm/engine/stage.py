@@ -170,6 +170,7 @@ class LanguageStage:
         else:
             entering["enter_ms"] = enter_ms
         entering["prompt"], entering["output"] = self.llm.prompt[query], self.llm.output[query]
+        entering["counted"] = query >= self.llm.warm_up
         if len(self.llm.keys):
             entering["key"] = self.llm.keys[query]
         if first_ms is not None:

@@ -237,6 +237,7 @@ class LanguageModel:
         goes to (default: none, where neither is drawn).
     passed_ms : float64[queries], when a gateway has let each pass, NaN where it has not (default: none, where there is no
         gateway).
+    warm_up : the first queries, whose times between tokens and drafts are not counted (default: none).
     """
 
     max_seqs: int
@@ -257,6 +258,7 @@ class LanguageModel:
     speculation: SpeculationSpec | None = None
     keys: Ints = field(default_factory=lambda: np.empty(0, dtype=np.int64), repr=False)
     passed_ms: Floats = field(default_factory=lambda: np.empty(0), repr=False)
+    warm_up: int = 0
 
     def rows(self, chosen: Ints) -> LanguageModel:
         """The model with other requests: of the rows chosen, in that order. Drafts guess one that is chosen again anew."""

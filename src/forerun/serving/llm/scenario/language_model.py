@@ -47,7 +47,8 @@ class Weighted(Spec, frozen=True, kw_only=True):
 
 class Scored(Spec, frozen=True, kw_only=True):
     """A request goes to the replica with the highest sum of weights times scores between 0 and 1, of equal ones in turn. The
-    defaults are those of the Gateway API's endpoint picker.
+    defaults are those of the Gateway API Inference Extension: the weights of its chart `inferencepool` (at commit 0ae94df),
+    and its `--refresh-metrics-interval`.
 
     prefix: weight of the share of the prompt that is in the cache (default 3).
     queue: of how few requests wait, 1 for the fewest and 0 for the most (default 2).

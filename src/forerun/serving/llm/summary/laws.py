@@ -26,7 +26,7 @@ def broken_laws(llm: LanguageModel, replicas: int, run: Run, number: int) -> lis
         return ["the requests of its language model are not recorded"]
     came = ~np.isnan(visits.enqueue_ms)
     served = came & ~llm.refused[: len(came)]
-    tokens = int((llm.output[: len(came)][served] - 1).sum())
+    tokens = int((llm.output[: len(came)] - 1)[llm.warm_up :][served[llm.warm_up :]].sum())
     drafted, accepted = (0, 0) if requests.guesses is None else vars(requests.guesses).values()
     segment_tokens = llm.prefixes.segment_blocks * llm.block_tokens
     laws: dict[str, bool | np.bool_ | Bools] = {

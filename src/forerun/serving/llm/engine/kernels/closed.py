@@ -194,7 +194,7 @@ def _pass(state: State, sending: Sending, who: int, now_ms: float) -> None:
     sending.passed_ms[who] = now_ms
     given, request = sending.requests[row], state.requests[whole.fed]
     request.prompt, request.output, request.rank = given.prompt, given.output, given.rank
-    request.key, request.enter_ms = given.key, now_ms + sending.request_ms
+    request.key, request.counted, request.enter_ms = given.key, given.counted, now_ms + sending.request_ms
     if sending.prefixes.shape[0] > 0:
         shares, own = sending.prefixes[row], state.prefixes[whole.fed]
         own.chain, own.segments, own.own = shares.chain, shares.segments, shares.own

@@ -21,7 +21,8 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 REQUEST: Final = record_type(
-    "prompt output emitted cached pending flying stale proposed midway blocks next preempted replica rank away host key",
+    "prompt output emitted cached pending flying stale proposed midway blocks next preempted replica rank away host key "
+    "counted",
     "enter_ms start_ms first_ms last_ms gap_ms since_ms stalled_ms stalled_first_ms sent_ms",
 )
 """A request, in `State.requests`.
@@ -37,7 +38,7 @@ its tokens, and which replica it goes to. enter_ms: when it enters. start_ms: be
 first token. last_ms: its latest token; at the end, its last. gap_ms: longest time between tokens that do not come together.
 since_ms: since when it waits: when it joined the queue, or was preempted. stalled_ms: time between preemption and
 readmission; stalled_first_ms: the part of it before the first token. sent_ms: when the transfer to the other pool ends,
-where there is one.
+where there is one. counted: 1 if its times between tokens and its drafts are.
 """
 
 PREFIX: Final = record_type("chain segments own shared known tail unknown hit")
@@ -334,7 +335,7 @@ def _end(model: Model, state: State, r: int) -> None:
         if part.drafts > 0:
             while accepted < part.guesses and _guessed(model, request.key, request.emitted + accepted):
                 accepted += 1
-            whole.drafted += part.drafts
+            whole.drafted += part.drafts * request.counted
             if not stale or request.away > 0:
                 # What was copied out meanwhile has the wrong ones, too.
                 request.cached -= part.drafts - accepted
@@ -344,7 +345,7 @@ def _end(model: Model, state: State, r: int) -> None:
             continue
         new = min(1 + accepted, request.output - request.emitted)
         request.emitted += new
-        whole.accepted += new - 1
+        whole.accepted += (new - 1) * request.counted
         if not stale:
             emitted += 1
             if rules.ahead > 0:
@@ -359,7 +360,7 @@ def _end(model: Model, state: State, r: int) -> None:
             request.gap_ms = max(request.gap_ms, gap_ms)
             if gap_ms != usual_ms:
                 usual_ms, cell = gap_ms, _cell(gap_ms)
-            state.gaps[cell] += 1
+            state.gaps[cell] += request.counted
         request.last_ms = now_ms
         if request.emitted == request.output or rules.sends > 0:
             if stale:
@@ -783,13 +784,14 @@ def _decode_on(model: Model, state: State, r: int, limit_ms: float) -> None:
     if rules.ahead > 0 and (batch.count != running or batch.decodes != running or batch.moved > 0):
         return
     steps = rows - whole.iterations if rows > 0 else np.int64(2**62)
-    kv = -running if rules.ahead > 0 else 0
+    kv, counted = -running if rules.ahead > 0 else 0, 0
     for k in range(block):
         crossing[k] = 0
     for i in range(running):
         request = state.requests[state.slots[r, i]]
         steps = min(steps, request.output - request.emitted - 1)
         kv += request.cached
+        counted += request.counted
         if rules.answer == 0:
             # Its blocks are full, and it needs another one, in this many iterations.
             room = (request.blocks + _shared(state, state.slots[r, i])) * block - request.cached
@@ -838,7 +840,7 @@ def _decode_on(model: Model, state: State, r: int, limit_ms: float) -> None:
         if not low_ms <= gap_ms < high_ms:
             cell = _cell(gap_ms)
             low_ms, high_ms = _limits_ms(cell)
-        state.gaps[cell] += running
+        state.gaps[cell] += counted
         kv += running
         now_ms = end_ms
         done += 1
