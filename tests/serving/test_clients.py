@@ -165,6 +165,43 @@ def test_sessions_are_chosen_whole() -> None:
                 assert other.pause_ms[one] == load.pause_ms[rows[one]]
 
 
+def test_replicas_change_in_slices_as_they_do_when_known_before() -> None:
+    """What a tuner decides between slices has the clients send what they send where it is known from the start."""
+    for seed in range(cases(15)):
+        pipeline, arrivals = changing_pipeline(seed)
+        (stage,) = pipeline.stages
+        clients = replace(drawn_clients(seed, arrivals), gate=UNLIMITED)
+        most = max(stage.replicas, *(count for _, count in stage.capacity), 1)
+        known = LanguageStage(stage.llm, stage.replicas, keep=False, capacity=stage.capacity)
+        sliced = LanguageStage(stage.llm, stage.replicas, keep=False, most=most)
+        whole = known.run_closed(clients)
+        sliced.open_to(clients)
+        for at_ms, count in stage.capacity:
+            sliced.advance(at_ms)
+            before = sliced.sent_by(clients)
+            assert (before.sent_ms[before.order] < at_ms).all()
+            sliced.reschedule([(at_ms, count)])
+        sliced.advance(math.inf)
+        again = sliced.sent_by(clients)
+        for name in ("sent_ms", "order", "ended"):
+            assert np.array_equal(getattr(whole, name), getattr(again, name), equal_nan=name == "sent_ms"), (
+                seed
+            )
+
+
+@pytest.mark.parametrize("tuner", ["attainment", "utilisation"])
+def test_a_tuner_follows_clients(tuner: str) -> None:
+    """It adds replicas under more clients than one carries, and as many as there are change nothing."""
+    busy = LOOP | {"trace": LOOP["trace"] | {"clients": 60, "queries": 600}}
+    fixed = simulate(from_data(busy))
+    kept = simulate(from_data(busy | {"tuner": {"name": tuner, "period_s": 1.0, "max_replicas": 1}}))
+    assert kept.summary["ttft_p99_ms"] == fixed.summary["ttft_p99_ms"] and not kept.summary["decisions"]
+    result = simulate(from_data(busy | {"tuner": {"name": tuner, "period_s": 1.0, "max_replicas": 8}}))
+    assert result.summary["ttft_p50_ms"] < fixed.summary["ttft_p50_ms"]
+    assert result.summary["makespan_ms"] < fixed.summary["makespan_ms"]
+    assert result.summary["decisions_up"] > 0
+
+
 def test_the_worlds_contain_what_they_should() -> None:
     ended, late = np.zeros(4, dtype=int), 0
     for seed in range(60):
@@ -322,7 +359,18 @@ def test_a_gateway_holds_back_and_refuses() -> None:
         ({"trace": {"clients": 10**9, "queries": 9}}, "trace.clients: 1000000000 is not between"),
         ({"trace": {"clients": 1, "queries": 9, "think_s": -1.0}}, "trace.think_s: -1.0 is negative"),
         ({"trace": {"clients": 1, "queries": 0}}, "trace.queries: 0 is below 1"),
-        ({"tuner": {"name": "ongoing", "max_replicas": 3}}, "tuners do not know"),
+        (
+            {"tuner": {"name": "ongoing", "max_replicas": 3}, "configuration": gated(per_replica=2)},
+            "stands before the only stage",
+        ),
+        (
+            {
+                "tuner": {"name": "ongoing", "max_replicas": 3},
+                "stages": [*LOOP["stages"], {"name": "B", "parents": ["Chat"]}],
+                "configuration": LOOP["configuration"] | {"B": LOOP["configuration"]["Chat"]},
+            },
+            "tuners know of one language model alone",
+        ),
         ({"max_concurrency": 0}, "max_concurrency: 0 is below 1"),
         (
             {"trace": {"clients": 1, "queries": 9, "think_s": 1e15}},

@@ -17,6 +17,7 @@ import numpy as np
 from forerun.core.errors import PolicyError
 from forerun.core.rng import stream
 from forerun.serving.engine.outcome import Changes, Control, Decided, Run, TunerDecisions
+from forerun.serving.inputs.clients import Clients
 from forerun.serving.inputs.inputs import Inputs
 from forerun.serving.inputs.pipeline import SOURCE, Floats, stretches
 from forerun.serving.inputs.routing import incoming_edges
@@ -98,6 +99,14 @@ class _Fleet:
             Decided(now_ms, before, decided, active_ms, float(decision.rate_rps), decision.why)
         )
         return True
+
+    def asked(self, policy: TunerPolicy, view: FleetView) -> list[list[tuple[float, int]]]:
+        """Ask the tuner, and do what it decides: by stage, the changes that are to come; empty if it changes nothing."""
+        now_ms = view.now_ms
+        coming = [[change for change in past if change[0] == now_ms] for past in self.past]
+        if not self.take(policy.decide(view), now_ms):
+            return []
+        return [[*due, *ahead] for due, ahead in zip(coming, self.ahead)]
 
     def _remove(self, s: int, now_ms: float, count: int) -> None:
         """Replicas still coming up are given up first; of the active ones `count` stay."""
@@ -220,14 +229,54 @@ def run_sliced(
             view = replace(view, ongoing=state.ongoing, working=state.working)
         if tuner.sees == "requests" and isinstance(state, MixedRun):
             view = replace(view, models=state.seen(looked_ms))
-        coming = [[change for change in past if change[0] == now_ms] for past in fleet.past]
-        if fleet.take(policy.decide(view), now_ms):
-            state.reschedule([[*due, *ahead] for due, ahead in zip(coming, fleet.ahead)])
+        if changes := fleet.asked(policy, view):
+            state.reschedule(changes)
         elif now_ms > last_ms + PATIENCE * tuner.period_s * 1e3:
             raise fleet.impossible(now_ms, "leaves requests without a replica for ever")
         looked_ms = now_ms
     state.advance(arrivals_ms[state.fed :])
     return fleet.schedule(), state.run() if isinstance(state, MixedRun) else state.run(arrivals_ms)
+
+
+def run_with_clients(
+    tuner: Tuner, policy: TunerPolicy, handover: Handover, clients: Clients
+) -> TunerDecisions:
+    """Ask a tuner of one language model while clients see its answers; what it decided.
+
+    At a control instant it sees what was sent before. It is asked until the last session has ended.
+
+    Parameters
+    ----------
+    policy : the tuner at work.
+    handover : the pipeline as planned, of one stage.
+    clients : what they send.
+
+    Raises PolicyError for an impossible decision.
+    """
+    from forerun.serving.llm.engine.stage import LanguageStage
+
+    (stage,) = handover.pipeline.stages
+    assert stage.llm is not None
+    server = LanguageStage(stage.llm, stage.replicas, keep=False, most=tuner.max_replicas)
+    server.open_to(clients)
+    fleet, looked_ms, lacking = _Fleet.of(tuner, handover), 0.0, 0
+    for now_ms in _instants(tuner.period_s):
+        server.advance(now_ms)
+        sent = server.sent_by(clients)
+        if sent.ended.all():
+            break
+        fleet.until(now_ms)
+        view = fleet.view(now_ms, _readable(sent.sent_ms[sent.order]))
+        view = replace(view, ongoing=(server.ongoing,), working=(server.working,))
+        if tuner.sees == "requests":
+            view = replace(view, models=(server.seen(looked_ms),))
+        if changes := fleet.asked(policy, view):
+            server.reschedule(changes[0])
+        lacking = lacking + 1 if fleet.stopped and server.ongoing else 0
+        if lacking > PATIENCE:
+            raise fleet.impossible(now_ms, "leaves requests without a replica for ever")
+        looked_ms = now_ms
+    return fleet.schedule()
 
 
 def control_instants(arrivals_ms: Floats, period_s: float) -> Iterator[tuple[float, int]]:
@@ -305,7 +354,9 @@ def controlled(inputs: Inputs) -> tuple[Inputs, Control]:
     """
     scenario, tuner, handover = inputs.scenario, inputs.scenario.tuner, handover_of(inputs)
     policy = tuner.build(handover, stream(scenario.seed, "tuner"))
-    if tuner.sees == "arrivals":
+    if inputs.clients is not None:
+        schedule = run_with_clients(tuner, policy, handover, inputs.clients)
+    elif tuner.sees == "arrivals":
         schedule = schedule_first(tuner, policy, handover, inputs.arrivals_ms)
     else:
         schedule, _ = run_sliced(

@@ -137,7 +137,7 @@ class _Preparation:
         _check_clock(stages, last_ms)
         sample_ms = _sample_ms(self.scenario, self.files)
         if self.scenario.tuned:
-            _check_tuner(self.scenario.tuner, self.arrivals_ms, sample_ms)
+            _check_tuner(self.scenario.tuner, last_ms, sample_ms)
         return Inputs(
             self.scenario,
             Pipeline(tuple(map(_built, stages, edges)), seed=self.seed),
@@ -423,9 +423,9 @@ def _sample_ms(scenario: Scenario, files: ScenarioFiles) -> Floats:
     return begun
 
 
-def _check_tuner(tuner: Tuner, arrivals_ms: Floats, sample_ms: Floats) -> None:
+def _check_tuner(tuner: Tuner, last_ms: float, sample_ms: Floats) -> None:
     """A tuner is not asked without end, and compares with a sample that has a rate. Raises ScenarioError."""
-    check_decisions(float(arrivals_ms[-1]), tuner.period_s)
+    check_decisions(last_ms, tuner.period_s)
     if tuner.needs_sample and math.isnan(mean_rate_rps(sample_ms)):
         what = f"{len(sample_ms)} arrivals at one instant have no rate, which the tuner compares with"
         raise ScenarioError.at("$.sample", what)

@@ -399,6 +399,12 @@ class Scenario(Spec, frozen=True, kw_only=True):
             return gateway.per_replica * self.configuration[name].replicas, gateway.queue
         return None
 
+    @property
+    def _one_model(self) -> bool:
+        """Whether all queries go to one stage, which serves a language model."""
+        models = [placed.llm is not None for placed in self.configuration.values()]
+        return len(self.stages) == 1 and all(models) and not self.edges
+
     def _client_problems(self) -> list[tuple[str, str]]:
         why = "when queries are sent depends on answers here"
         where = "sessions" if self.sessions else "max_concurrency"
@@ -412,9 +418,9 @@ class Scenario(Spec, frozen=True, kw_only=True):
                 f"{why}, which mode compat does not know",
             ),
             (
-                self.waits_for_answers and self.tuned,
+                self.waits_for_answers and self.tuned and not self._one_model,
                 where,
-                f"{why}, which tuners do not know; leave out the tuner",
+                f"{why}, which tuners know of one language model alone; leave out the tuner",
             ),
             (
                 self.waits_for_answers and self.tie_rules == "both",
@@ -424,7 +430,11 @@ class Scenario(Spec, frozen=True, kw_only=True):
             *self._session_checks(),
             (
                 bool(self._gateways)
-                and (len(self.stages) > 1 or any(one.changes for one in self.configuration.values())),
+                and (
+                    len(self.stages) > 1
+                    or self.tuned
+                    or any(one.changes for one in self.configuration.values())
+                ),
                 where,
                 "stands before the only stage, whose replicas do not change",
             ),

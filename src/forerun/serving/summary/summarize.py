@@ -163,11 +163,11 @@ def _fresh_runs(inputs: Inputs) -> Iterator[tuple[Inputs, Run]]:
     for number in range(scenario.intervals.replications - 1):
         seed = int(stream(scenario.seed, "replication", number).integers(2**32))
         again = prepare(scenario, inputs.files, seed)
+        if scenario.tuned:
+            again, _ = controlled(again)
         again, _ = arrived(again)
         if number == 0 and (
             np.array_equal(again.arrivals_ms, inputs.arrivals_ms) or reasons_against(again.pipeline)
         ):
             return
-        if scenario.tuned:
-            again, _ = controlled(again)
         yield counted(again, simulated(again, "latency"))

@@ -120,6 +120,7 @@ class LanguageStage:
         self._state.whole["open_ms"] = 0.0 if replicas else np.inf
         self._state.whole["looked_ms"] = -np.inf
         self._query = np.zeros(64, dtype=np.int64)
+        self._sending: Sending | None = None
         self._entered: list[tuple[Ints, Floats]] = []
         self._group_ms: list[Floats] = []
         self._handed = self._forwarded = self._open = 0
@@ -192,21 +193,26 @@ class LanguageStage:
         ----------
         clients : what they send, request by request of this stage. When a request is sent is when it enters.
         """
+        self.open_to(clients)
+        self.advance(np.inf)
+        return self.sent_by(clients)
+
+    def open_to(self, clients: Clients) -> None:
+        """From now on clients send, and nothing else is fed. Parameters as those of `run_closed`."""
         queries = len(clients)
         self.feed(np.arange(queries), np.zeros(queries), np.ones(queries, dtype=np.bool_))
-        sending = self._sending(clients)
-        for at_ms, count in [*self._ahead, (np.inf, 0)]:
-            while not run_closed(self._model, self._state, sending, at_ms):
-                self._longer_iterations()
-            if at_ms < np.inf:
-                self._resize(at_ms, count)
-        self._ahead = []
+        self._sending = self._begun(clients)
+
+    def sent_by(self, clients: Clients) -> Sent:
+        """What clients have sent so far. Parameters as those of `run_closed`."""
+        sending = self._sending
+        assert sending is not None
         order = sending.order[: int(sending.loop["sent"][0])]
         self._query = sending.query
         self._entered, self._group_ms = [(order, sending.sent_ms[order])], [sending.sent_ms[order]]
         return Sent(clients, sending.sent_ms, sending.late_ms, sending.passed_ms, order, sending.ended)
 
-    def _sending(self, clients: Clients) -> Sending:
+    def _begun(self, clients: Clients) -> Sending:
         """What the kernel knows of the clients at the start; what was fed enters only when they send it."""
         state, fed, queries = self._state, int(self._state.whole["fed"][0]), len(clients)
         requests, prefixes = state.requests[:fed].copy(), state.prefixes[:fed].copy()
@@ -314,7 +320,12 @@ class LanguageStage:
         whole["active"] = count
 
     def _run(self, until_ms: float) -> None:
-        while not kernel.run_requests(self._model, self._state, until_ms):
+        model, sending = self._model, self._sending
+        while not (
+            kernel.run_requests(model, self._state, until_ms)
+            if sending is None
+            else run_closed(model, self._state, sending, until_ms)
+        ):
             self._longer_iterations()
 
     def _longer_iterations(self) -> None:
