@@ -84,7 +84,7 @@ def plan(
             "a plan without language models is proved from arrivals; compare with simulate --set",
         )
         if models:
-            where, what = "objective", "so is how many tokens come in an hour of each cell; minimise cost"
+            where, what = "objective", "tokens in an hour differ between choices; minimise cost"
         raise UsageError.at(where, f"when queries are sent depends on answers here, and {what}")
     if models:
         _check_language_options(chosen, method, every_batch, budget_usd_per_h)
