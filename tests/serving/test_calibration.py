@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import math
 import re
@@ -29,7 +30,7 @@ from forerun.serving.llm.calibration.calibrate import (
 )
 from forerun.serving.llm.calibration.experiment import Experiment, Load, Steps
 from forerun.serving.llm.calibration.fitting import PRECISION, Trial, fit
-from forerun.serving.llm.calibration.knee import interval
+from forerun.serving.llm.calibration.knee import growth, interval
 from forerun.serving.llm.calibration.physics import SPREAD, Physics, from_hardware, from_measurements
 from forerun.serving.llm.calibration.readers import read_measurements
 from forerun.serving.llm.calibration.replay import COEFFICIENTS, replay
@@ -286,6 +287,23 @@ def test_files_become_costs_that_a_scenario_runs_with(tmp_path: Path) -> None:
     assert 0 < knee.intervals["latency_p99_ms"].low < knee.intervals["latency_p99_ms"].high
     shown = knee.tables["fit_intervals"]
     assert (np.isnan(shown["value"]) == shown["saturating"]).all()
+    # Clients who wait for answers send less to slower servers: what fills every seat is no saturation, and a warm-up counts
+    # in no run.
+    data["trace"] = {"clients": 8, "queries": 600}
+    data |= {"warm_up": 100}
+    waiting = simulate(scenario(data))
+    slower_ms = {}
+    for factor in (0.95, 1.05):
+        other = copy.deepcopy(data)
+        cost = other["configuration"]["Llama"]["llm"]["cost"]
+        cost |= {name: factor * cost[name] for name in Coefficients.names[:5]}
+        slower_ms[factor] = simulate(scenario(other)).summary["ttft_mean_ms"]
+    shown, value = waiting.tables["fit_intervals"], waiting.summary["ttft_mean_ms"]
+    at = shown["figure"].tolist().index("ttft_mean_ms")
+    assert not shown["saturating"].any() and isinstance(value, float)
+    wide = record.errors["ttft_mean_ms"] * growth(value, slower_ms[1.05], slower_ms[0.95])
+    ends = (shown["low"][at], shown["high"][at])
+    assert ends == pytest.approx((value * math.exp(-wide), value * math.exp(wide)))
     # Where a run is far from saturation every figure has its value.
     assert not any(math.isnan(result.summary[name]) for name in ("ttft_mean_ms", "latency_mean_ms"))
 

@@ -65,6 +65,7 @@ class NotebookEngine(Engine):
         return Outcome(
             inputs,
             run_of(compat, scenario.slo_ms),
+            inputs,
             notes=tuple(notes),
             figures={
                 "way": "notebook scheduler",

@@ -276,8 +276,9 @@ class Outcome:
 
     Parameters
     ----------
-    inputs : with the changes of replicas that a tuner decided.
+    inputs : with the changes of replicas that a tuner decided, arriving as clients sent them.
     run : what happened.
+    before : the same, before clients sent anything.
     control : what the tuner did (None: replicas are fixed).
     notes : what a reader of the result should know of how it was simulated.
     figures : figures of the simulation itself for the summary, such as `way`.
@@ -288,6 +289,7 @@ class Outcome:
 
     inputs: Inputs
     run: Run
+    before: Inputs
     control: Control | None = None
     notes: tuple[str, ...] = ()
     figures: Mapping[str, object] = field(default_factory=dict)

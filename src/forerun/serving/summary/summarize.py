@@ -68,7 +68,9 @@ def summarize(outcome: Outcome) -> Result:
         summary |= tuner_figures(scenario, outcome.control)
     if scenario.tie_rules == "both":
         summary |= _both_tie_rules(inputs)
-    fitted = fit_report(inputs, outcome.run, prefixes(inputs.pipeline), loads) if models else FitReport()
+    fitted = FitReport()
+    if models:
+        fitted = fit_report(inputs, outcome.run, outcome.before, prefixes(inputs.pipeline), loads)
     notes = [
         *inputs.notes,
         *outcome.notes,

@@ -28,7 +28,8 @@ class Default(Engine):
         # The kernels are compiled; they are imported only when something is simulated.
         from forerun.serving.engine.stagewise import reasons_against
 
-        inputs, sent = arrived(inputs)
+        before = inputs
+        inputs, sent = arrived(before)
         pipeline, arrivals_ms, slo_ms = inputs.pipeline, inputs.arrivals_ms, scenario.latency_limit_ms
         reasons = [*reasons_against(pipeline), *(["observers look on"] if observers else [])]
         if reasons:
@@ -36,13 +37,12 @@ class Default(Engine):
 
             run = simulate_events(pipeline, arrivals_ms, slo_ms, observers=observers)
             notes = tuple(f"event loop: {reason}" for reason in reasons)
-            return Outcome(inputs, run, control, notes, {"way": "event loop"}, sent=sent)
+            return Outcome(inputs, run, before, control, notes, {"way": "event loop"}, sent=sent)
         # What replicas cost follows from their number where it is constant, else also from the last finish.
         changing = control is not None or any(stage.capacity for stage in pipeline.stages)
         record = "latency" if changing and scenario.record == "counts" else ""
-        return Outcome(
-            inputs, simulated(inputs, record), control, figures={"way": "stage by stage"}, sent=sent
-        )
+        run = simulated(inputs, record)
+        return Outcome(inputs, run, before, control, figures={"way": "stage by stage"}, sent=sent)
 
 
 def arrived(inputs: Inputs) -> tuple[Inputs, Sent | None]:

@@ -440,9 +440,9 @@ def _of_fitted_costs(space: Space, cell: Cell, inputs: Inputs) -> tuple[str, ...
     planned = space.inputs(cell, inputs)
     if all(stage.llm is None or stage.llm.cost.fit is None for stage in planned.pipeline.stages):
         return ()
-    planned, _ = arrived(planned)
-    planned, run = counted(planned, simulated(planned, "full"))
-    return fit_report(planned, run, prefixes(planned.pipeline), offered_loads(planned, run)).notes
+    sent, _ = arrived(planned)
+    sent, run = counted(sent, simulated(sent, "full"))
+    return fit_report(sent, run, planned, prefixes(sent.pipeline), offered_loads(sent, run)).notes
 
 
 def _front(search: Search, best: VisitedCell) -> Table:

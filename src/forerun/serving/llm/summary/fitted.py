@@ -24,6 +24,7 @@ from forerun.serving.inputs.pipeline import Pipeline, Stage
 from forerun.serving.llm.calibration.experiment import latencies
 from forerun.serving.llm.calibration.knee import COVERED, STEP, interval
 from forerun.serving.llm.scenario.language_model import FitRecord
+from forerun.serving.summary.clients import counted
 from forerun.serving.summary.totals import latency_figures
 
 METHOD: Final = (
@@ -63,14 +64,16 @@ class FitReport:
 
 
 def fit_report(
-    inputs: Inputs, run: Run, prefixes: Mapping[int, str], loads: Mapping[str, float]
+    inputs: Inputs, run: Run, before: Inputs, prefixes: Mapping[int, str], loads: Mapping[str, float]
 ) -> FitReport:
-    """Intervals of the figures of all stages with fitted costs, if there are; runs the traffic again with other iterations.
+    """Intervals of the figures of all stages with fitted costs, if there are; runs the traffic again with other iterations,
+    under which clients send at other times.
 
     Parameters
     ----------
-    inputs : that were simulated.
-    run : what happened.
+    inputs : that were simulated, without the queries of a warm-up.
+    run : what happened, without them.
+    before : the inputs with these queries, before clients sent anything.
     prefixes : what the names of a stage's figures begin with in the summary, by number of the stage.
     loads : by stage, requests offered over the most that it can carry.
     """
@@ -83,8 +86,8 @@ def fit_report(
         return FitReport()
 
     @functools.cache
-    def again(factor: float) -> Run:
-        return run if factor == 1 else _rerun(inputs, factor)
+    def again(factor: float) -> tuple[Inputs, Run]:
+        return (inputs, run) if factor == 1 else _rerun(before, factor)
 
     rows: list[tuple[object, ...]] = []
     notes: list[str] = []
@@ -94,7 +97,7 @@ def fit_report(
         stage = inputs.pipeline.stages[s]
         notes += [f"{stage.name}: its costs, as accepted, {record.missing}"] if record.misses else []
         notes += _beyond(stage, record, run, s)
-        at = functools.cache(functools.partial(_figures, stage, again, s))
+        at = functools.cache(functools.partial(_figures, again, s))
         unsure = []
         for name, value in at(1.0).items():
             growing = loads[stage.name] >= 1 and not name.startswith("tpot")
@@ -119,22 +122,22 @@ def fit_report(
 
 
 def _latency_intervals(
-    again: Callable[[float], Run], record: FitRecord, *, growing: bool
+    again: Callable[[float], tuple[Inputs, Run]], record: FitRecord, *, growing: bool
 ) -> dict[str, Interval]:
     """Of the latencies of whole queries, those near saturation."""
 
     @functools.cache
     def at(factor: float) -> dict[str, float]:
-        return latency_figures(again(factor).served_ms)
+        return latency_figures(again(factor)[1].served_ms)
 
     found = {name: interval(name, at, record, growing=growing) for name in at(1.0)}
     return {name: Interval(low, high, COVERED, METHOD) for name, (low, high, near) in found.items() if near}
 
 
-def _figures(stage: Stage, again: Callable[[float], Run], number: int, factor: float) -> dict[str, float]:
-    """Means and quantiles of the stage's latencies with iterations so many times as long."""
-    run = again(factor)
-    visits, requests, llm = run.visits[number], run.requests[number], stage.llm
+def _figures(again: Callable[[float], tuple[Inputs, Run]], number: int, factor: float) -> dict[str, float]:
+    """Means and quantiles of a stage's latencies with iterations so many times as long."""
+    inputs, run = again(factor)
+    visits, requests, llm = run.visits[number], run.requests[number], inputs.pipeline.stages[number].llm
     assert requests is not None and llm is not None
     served = ~np.isnan(requests.first_ms)
     enter_ms = visits.enqueue_ms[served]
@@ -142,11 +145,12 @@ def _figures(stage: Stage, again: Callable[[float], Run], number: int, factor: f
     return latencies(requests.first_ms[served] - enter_ms, visits.end_ms[served] - enter_ms, output)
 
 
-def _rerun(inputs: Inputs, factor: float) -> Run:
+def _rerun(before: Inputs, factor: float) -> tuple[Inputs, Run]:
     """The same traffic with iterations that take so much longer, where costs were fitted."""
-    from forerun.serving.engine.modes.default import simulated
+    from forerun.serving.engine.modes.default import arrived, simulated
 
-    return simulated(replace(inputs, pipeline=slower(inputs.pipeline, factor)), "latency")
+    inputs, _ = arrived(replace(before, pipeline=slower(before.pipeline, factor)))
+    return counted(inputs, simulated(inputs, "latency"))
 
 
 def slower(pipeline: Pipeline, factor: float) -> Pipeline:
