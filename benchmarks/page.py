@@ -626,9 +626,10 @@ def checks() -> Iterator[tuple[str, str]]:
     for name, text in (
         ("prompt_scale", "times those of prompts"),
         ("layer_ms", "ms of every layer"),
-        ("sample_ms", "ms of every decode"),
-        ("host_ms", "ms of the host, of every iteration"),
-        ("request_ms", "ms of the host, of every decode"),
+        ("piece_ms", "ms beside it where layers are recorded in pieces"),
+        ("sample_ns", "ns of every decode and token that exists"),
+        ("sort_ns", "ns beside it where tokens are sorted"),
+        ("message_ms", "ms of every decode where accelerators wait to be told"),
         ("launch_ms", "ms of every layer whose kernels are launched one by one"),
         ("client_ms", "ms of every request between client and queue"),
     ):

@@ -30,7 +30,7 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from accuracy import SHARED
-from models import PROGRAM, SLOWER, TABLES, built, cases, seen_of_table, shape
+from models import SLOWER, TABLES, built, cases, seen_of_table, shape
 from settings import CACHED, PLAIN, stages
 from settings import built as of_plain_servers
 from silicon import graded
@@ -39,7 +39,7 @@ from silicon_rows import rows as measured_rows
 from forerun.core.result.stats import student_quantile
 from forerun.serving.inputs.inputs import ScenarioFiles
 from forerun.serving.inputs.pipeline import Floats
-from forerun.serving.llm.calibration.bottom_up import OVERHEAD, kernel_times, with_overhead
+from forerun.serving.llm.calibration.bottom_up import OVERHEAD, Running, kernel_times, with_overhead
 from forerun.serving.llm.calibration.calibrate import Compared, comparison, trial_of
 from forerun.serving.llm.calibration.experiment import Experiment, recorded
 from forerun.serving.llm.calibration.families import half_widths
@@ -126,7 +126,8 @@ def lmbench(series: str, replicas: int) -> Iterator[tuple[str, float, float]]:
         max_seqs=256, token_budget=8192, kv_blocks=5_000, replicas=replicas, scheduler=ChunkedPrefill()
     )
     kernels = ModelKernels(tables, known, 2, ACCELERATORS["A100-80GB"])
-    values = with_overhead(kernel_times(kernels, 64), OVERHEAD, known.layers, PROGRAM)
+    running = Running.of("vllm", 2, ahead=server.scheduler.rules().ahead)
+    values = with_overhead(kernel_times(kernels, 64), OVERHEAD, known, running)
     with gzip.open(SHARED / "lmbench" / f"{series}.csv.gz", "rt", encoding="utf-8", newline="") as lines:
         read = list(csv.DictReader(lines))
     runs = []

@@ -39,6 +39,7 @@ from forerun.serving.inputs.inputs import ScenarioFiles
 from forerun.serving.inputs.pipeline import Floats
 from forerun.serving.llm.calibration.bottom_up import (
     Overhead,
+    Running,
     kernel_times,
     with_overhead,
 )
@@ -107,10 +108,11 @@ CONFIGS: Final = {
     "mistralai/Mixtral-8x7B-v0.1": "mixtral-8x7b-v0.1",
     "RedHatAI/Llama-4-Scout-17B-16E-Instruct-FP8-dynamic": "llama-4-scout-17b-16e-instruct-fp8-dynamic",
 }
+#: tokens that exist, where that is not as in the configuration
+VOCABULARIES: Final = {"meta-llama/Llama-2-70b-hf": 32_000}
 #: the model of a rate sweep
 SWEPT: Final = "Qwen/Qwen3-14B"
 CARDS: Final = {"H100": "H100-80GB"}
-PROGRAM: Final = "vllm"
 TABLES: Final = (
     "gemm_perf", "generation_attention_perf", "context_attention_perf", "custom_allreduce_perf", "moe_perf",
 )  # fmt: skip
@@ -251,7 +253,10 @@ def below_the_knee(one: Case, all_cases: Sequence[Case]) -> bool:
 def shape(model: str) -> Architecture | None:
     """A model's shape, if its configuration is at hand."""
     name = CONFIGS.get(model)
-    return None if name is None else read_architecture(SHARED / "models" / f"{name}.config.json")
+    if name is None:
+        return None
+    read = read_architecture(SHARED / "models" / f"{name}.config.json")
+    return replace(read, vocabulary=VOCABULARIES.get(model, read.vocabulary))
 
 
 def start_of(group: tuple[str, str, int], trials: Sequence[Trial]) -> Physics:
@@ -323,7 +328,7 @@ def seen_of_table(kernels: Mapping[tuple[str, str, int], Floats] | None = None) 
         count = float(row["offered_rate_rps"]) * e2e_ms / 1e3 / int(row["dp"] or 1)
         of = Occupied(count, 0.0, 0.0, workload.prompt + workload.output / 2)
         tpot_ms = (e2e_ms - ttft_ms) / (workload.output - 1)
-        made.append(Seen(group[0], kernels[group], known.layers, PROGRAM, of, tpot_ms))
+        made.append(Seen(group[0], kernels[group], known, Running(), of, tpot_ms))
     return made
 
 
@@ -368,7 +373,7 @@ def sweep(law: Overhead) -> Iterator[dict[str, Any]]:
     names = [f"h100_sxm.vllm-0.24.0.{name}.csv.gz" for name in TABLES[:3]]
     found = Kernels.of(read_tables([folder / name for name in names])[-1], Precision())
     own = kernel_times(ModelKernels(found, known, 1, ACCELERATORS[CARDS["H100"]]), QWEN.max_seqs)
-    values = with_overhead(own, law, known.layers, found.program)
+    values = with_overhead(own, law, known, Running())
     for name in RATES:
         one = trial(QWEN, SHARED / "qwen3-14b-rate-sweep" / f"{name}.csv.gz")
         if not one.experiment.holds_back:
@@ -394,11 +399,11 @@ def built(all_cases: Sequence[Case]) -> dict[str, Any]:
     rows, compared, inside = [], [], []
     for group, own in alone.items():
         # No model with experts is among those that the law is fitted to.
-        law, layers = law_without(group[0]), cast(Architecture, shape(group[0])).layers
+        law, model = law_without(group[0]), cast(Architecture, shape(group[0]))
         print(f"{group}: {law}", file=sys.stderr, flush=True)
         for one in known:
             if one.group == group:
-                found = comparison(one.trial, with_overhead(own, law, layers, PROGRAM), "left out")
+                found = comparison(one.trial, with_overhead(own, law, model, Running()), "left out")
                 compared += [(group[0], row) for row in found if one.kind == "dense"]
                 rows.append(row_of(one, found, BUILT_BARS))
     rows += list(sweep(law_without(SWEPT)))

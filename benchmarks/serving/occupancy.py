@@ -26,9 +26,10 @@ from forerun.serving.llm.calibration.server import Server
 from forerun.serving.llm.inputs.model import Cost
 
 #: standard deviation of the logarithm of what kernels and a server's overhead say of each coefficient: of iterations that
-#: decode about what models that the overhead was not fitted to are off by; of prompts as wide as from a data sheet, because
-#: the runs that the overhead was fitted to had nearly all prompts in their prefix caches
-KERNEL_SPREAD: Final = np.array([0.1, SPREAD[1], 0.3, 0.3, SPREAD[4], 1.0, SPREAD[6]])
+#: decode about what models that the overhead was not fitted to are off by, and of decodes more than fits without a family
+#: differ; of prompts as wide as from a data sheet, because the runs that the overhead was fitted to had nearly all prompts
+#: in their prefix caches
+KERNEL_SPREAD: Final = np.array([0.1, SPREAD[1], 0.15, 0.3, SPREAD[4], 1.0, SPREAD[6]])
 #: steps of the search, where it begins with prompts that little or much of is hidden, and decodes that cost more
 STEPS: Final = 60
 HIDDEN: Final = (0.1, 0.4, 1.0)
@@ -114,7 +115,7 @@ def iteration_ms(values: Floats, of: Occupied) -> float:
 
     Parameters
     ----------
-    values : in the order of `replay.COEFFICIENTS`, and of `replay.LEAST` if these follow.
+    values : in the order of `Coefficients.names`, the last may be left out.
     of : what it consists of.
     """
     cost = Cost.of(values)
@@ -130,12 +131,11 @@ def iteration_ms(values: Floats, of: Occupied) -> float:
     before = counts * of.processed * max(0.0, of.context - of.processed / 2)
     prompts_ms = prefill * shown + pair * (before + of.drafted * of.context)
     decodes_ms = decode * of.decodes + kv * of.decodes * of.context
-    host_ms = cost.least[0] + cost.least[1] * of.decodes
-    launch_ms = np.where(counts > 0, cost.least[2], 0.0)
+    launch_ms = np.where(counts > 0, cost.launch_ms, 0.0)
     if of.alone:
         apart_ms = np.where(counts > 0, np.maximum(a + prompts_ms, launch_ms), 0.0)
-        return max(a + decodes_ms, host_ms) + float(chances @ apart_ms)
-    return float(chances @ np.maximum(np.maximum(a + decodes_ms + prompts_ms, host_ms), launch_ms))
+        return a + decodes_ms + float(chances @ apart_ms)
+    return float(chances @ np.maximum(a + decodes_ms + prompts_ms, launch_ms))
 
 
 @dataclass(frozen=True)

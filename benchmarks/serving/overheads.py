@@ -20,14 +20,24 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 from occupancy import Occupied, iteration_ms
 
 from forerun.serving.inputs.pipeline import Floats
-from forerun.serving.llm.calibration.bottom_up import OVERHEAD, Overhead, with_overhead
+from forerun.serving.llm.calibration.bottom_up import OVERHEAD, Overhead, Running, with_overhead
+from forerun.serving.llm.inputs.architecture import Architecture
 
-FITTED: Final = ("scale", "prompt_scale", "layer_ms", "sample_ms", "host_ms", "request_ms", "launch_ms")
+FITTED: Final = (
+    "scale",
+    "prompt_scale",
+    "layer_ms",
+    "piece_ms",
+    "sample_ns",
+    "sort_ns",
+    "message_ms",
+    "launch_ms",
+)
 #: where the search begins, how far off each may be before measurements say it, and the step by which slopes are taken
-START: Final = np.array([1.02, 1.05, 0.015, 0.005, 1.0, 0.03, 0.6])
-SPREAD: Final = np.array([0.1, 0.1, 0.03, 0.02, 3.0, 0.05, 0.5])
-SLOPES: Final = np.array([0.01, 0.01, 0.002, 0.001, 0.1, 0.002, 0.03])
-LEAST: Final = np.array([0.7, 0.7, 0.0, 0.0, 0.0, 0.0, 0.0])
+START: Final = np.array([1.02, 1.05, 0.01, 0.005, 0.05, 0.05, 0.03, 0.6])
+SPREAD: Final = np.array([0.1, 0.1, 0.03, 0.03, 0.2, 0.2, 0.05, 0.5])
+SLOPES: Final = np.array([0.01, 0.01, 0.002, 0.002, 0.01, 0.01, 0.002, 0.03])
+LEAST: Final = np.array([0.7, 0.7, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0])
 #: relative error of a family's mean that the law should have at best
 PRECISION: Final = 0.1
 STEPS: Final = 8
@@ -40,22 +50,26 @@ class Seen(NamedTuple):
     ----------
     family : of the measurement.
     kernels : float64[7], coefficients of the kernels alone.
-    layers : of the model.
-    program : that serves.
+    model : its shape.
+    running : how its server runs iterations.
     of : what the iteration consists of.
     took_ms : time between the tokens of a request.
     """
 
     family: str
     kernels: Floats
-    layers: int
-    program: str
+    model: Architecture
+    running: Running
     of: Occupied
     took_ms: float
 
     def predicted_ms(self, law: Overhead) -> float:
         """What the law says instead."""
-        return iteration_ms(with_overhead(self.kernels, law, self.layers, self.program), self.of)
+        return iteration_ms(self.coefficients(law), self.of)
+
+    def coefficients(self, law: Overhead) -> Floats:
+        """Those of the server by the law."""
+        return with_overhead(self.kernels, law, self.model, self.running)
 
 
 def overhead_of(seen: Sequence[Seen]) -> Overhead:

@@ -39,7 +39,7 @@ from forerun.core.domain import simulate
 from forerun.core.scenarios import from_data
 from forerun.serving.inputs.inputs import ScenarioFiles
 from forerun.serving.inputs.pipeline import Floats
-from forerun.serving.llm.calibration.bottom_up import OVERHEAD, kernel_times, with_overhead
+from forerun.serving.llm.calibration.bottom_up import OVERHEAD, Running, kernel_times, with_overhead
 from forerun.serving.llm.calibration.calibrate import trial_of
 from forerun.serving.llm.calibration.experiment import Experiment, Load
 from forerun.serving.llm.calibration.kernel_tables import read_tables
@@ -93,7 +93,7 @@ def built(card: str, max_seqs: int) -> tuple[ModelKernels, Floats]:
     assert known is not None
     accelerator = next(one for name, one in ACCELERATORS.items() if name.lower().startswith(card))
     kernels = ModelKernels(Kernels.of(read_tables(tables)[-1], Precision()), known, 1, accelerator)
-    values = with_overhead(kernel_times(kernels, max_seqs), OVERHEAD, known.layers, kernels.kernels.program)
+    values = with_overhead(kernel_times(kernels, max_seqs), OVERHEAD, known, Running())
     # Seats are few enough for the host to keep up.
     return kernels, values[: len(COEFFICIENTS)]
 
@@ -137,20 +137,22 @@ def eagle(kernels: ModelKernels, right: float, seats: int) -> SpeculationSpec:
     """What EAGLE-3's head takes, by the same kernels and the same overhead of a server as the model's own iterations.
 
     A pass is an iteration of one layer, a projection of three layers' outputs, and a last layer of its own vocabulary, and
-    takes at least as long as its layer's kernels are launched. Each proposed token is sampled, and has a row of the last
-    layer.
+    takes at least as long as its layer's kernels are launched. Each proposed token is drawn from the head's vocabulary, has
+    a row of the last layer, and is accepted or not by the probabilities of the model's.
     """
     sizes, hidden = np.array([1.0, seats]), kernels.model.hidden
     head_ms = kernels.linear_ms(sizes) / kernels.model.layers
     head_ms = head_ms + kernels.last_ms(sizes) * HEAD_VOCABULARY / kernels.model.vocabulary
     head_ms = head_ms + kernels.kernels.product_ms(sizes, hidden, HEAD_INPUTS * hidden)
     few_ms, many_ms = kernels.last_ms(np.array([1.0, 1.0 + DRAFTS]) * seats)
+    sample_ns = (OVERHEAD.sample_ns + OVERHEAD.sort_ns) * kernels.model.vocabulary
+    sample_ns += OVERHEAD.sample_ns * HEAD_VOCABULARY
     row_ms = max(0.0, float(head_ms[1] - head_ms[0])) / (seats - 1) + (many_ms - few_ms) / (seats * DRAFTS)
     return SpeculationSpec(
         draft_tokens=DRAFTS,
         acceptance=right,
         draft_ms=max(OVERHEAD.scale * float(head_ms[0]) + OVERHEAD.layer_ms, OVERHEAD.launch_ms),
-        draft_ms_per_seq=OVERHEAD.scale * float(row_ms) + OVERHEAD.sample_ms,
+        draft_ms_per_seq=OVERHEAD.scale * float(row_ms) + sample_ns / 1e6,
     )
 
 

@@ -30,11 +30,11 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 from accuracy import SHARED
 from models import seen_of_table
 from overheads import Seen, overhead_of
-from silicon_rows import BUDGET, CACHE_BITS, MEMORY_SHARE, SEATS, Row, kernels_of, rows, seen_of
+from silicon_rows import BUDGET, MEMORY_SHARE, SEATS, Row, kernels_of, rows, seen_of
 
 from forerun.serving.inputs.clients import Clients
 from forerun.serving.inputs.inputs import ScenarioFiles
-from forerun.serving.llm.calibration.bottom_up import Overhead, with_overhead
+from forerun.serving.llm.calibration.bottom_up import Overhead
 from forerun.serving.llm.calibration.experiment import Load
 from forerun.serving.llm.engine.stage import LanguageStage
 from forerun.serving.llm.inputs.model import Cost
@@ -48,17 +48,21 @@ FILES: Final = ScenarioFiles()
 def predicted_ms(row: Row, law: Overhead) -> float:
     """Time per output token in the steady state of the closed loop."""
     seen, clients = seen_of(row), row.clients
-    values = with_overhead(seen.kernels, law, seen.layers, seen.program)
+    values = seen.coefficients(law)
     count = clients * (WARM_UP + COUNTED + 1)
     # Clients begin one after another, so that they are not in step.
     begin_ms = seen.predicted_ms(law) * row.output * np.arange(clients) / clients
     planned_ms = np.concatenate([begin_ms, np.full(count - clients, begin_ms[-1])])
-    load = Load(planned_ms, np.full(count, row.prompt), np.full(count, row.output), clients)
+    draw = np.random.default_rng(0)
+    prompt, output = (
+        draw.integers(int(most * row.shortest), most + 1, count) for most in (row.prompt, row.output)
+    )
+    load = Load(planned_ms, prompt, output, clients)
     model = row.server.language_model(load, FILES, 0)
     stage = LanguageStage(replace(model, cost=Cost.of(values)), 1, keep=False)
     stage.run_closed(Clients.single(load.send_ms, most=clients))
     visits, _, requests = stage.record(count)
-    each_ms = (visits.end_ms - requests.first_ms) / (row.output - 1)
+    each_ms = (visits.end_ms - requests.first_ms) / (output - 1)
     return float(each_ms[clients * WARM_UP : clients * (WARM_UP + COUNTED)].mean())
 
 
@@ -126,7 +130,6 @@ def main() -> int:
             "seats": SEATS,
             "token_budget": BUDGET,
             "memory_share": MEMORY_SHARE,
-            "cache_bits": CACHE_BITS,
         },
         "families": families,
         "missed": [one["family"] for one in families if one["error"] > BAR],

@@ -2,7 +2,10 @@
 
 Means of time per output token and to the first token of dense models in 16 and 8 bits, on three programs and three
 accelerators, as published with AIConfigurator. What is not published of a server is what its program has by default, fixed
-here once for each program: seats, token budget, share of the memory, precision of the cache.
+here once for each program: seats, token budget, share of the memory. A checkpoint with one scale a tensor has those of its
+cache too, so the cache is of 8 bits; with others it is of 16. Rows whose names begin with a date are InferenceX's, whose
+client and servers are published (github.com/SemiAnalysisAI/InferenceX, `70b_fp8_*.sh`): lengths are drawn evenly between
+80 % of the longest and that, caches are of 8 bits, and vLLM records decodes as a whole on B200.
 """
 
 from __future__ import annotations
@@ -10,8 +13,10 @@ from __future__ import annotations
 import csv
 import functools
 import json
+import re
 import sys
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -23,7 +28,7 @@ from overheads import Seen
 
 from forerun.core.scenario.spec import Input
 from forerun.serving.inputs.pipeline import Floats
-from forerun.serving.llm.calibration.bottom_up import kernel_times
+from forerun.serving.llm.calibration.bottom_up import Running, kernel_times
 from forerun.serving.llm.calibration.kernel_tables import KernelTables, nearest, read_tables, version_key
 from forerun.serving.llm.calibration.kernels import Kernels, ModelKernels, Precision
 from forerun.serving.llm.calibration.server import Server
@@ -41,8 +46,10 @@ AHEAD: Final = "0.14.0"
 BUDGET: Final = 8192
 SEATS: Final = {"vllm": 256, "sglang": 512, "trtllm": 256}
 MEMORY_SHARE: Final = {"vllm": 0.9, "sglang": 0.88, "trtllm": 0.9}
-#: precision of the cache with 8-bit weights; with others it is theirs
-CACHE_BITS: Final = {"vllm": 16, "sglang": 16, "trtllm": 8}
+#: InferenceX's rows, the shortest of its prompts and answers over the longest, and where its vLLM records decodes as a whole
+INFERENCEX: Final = r"\d{4}_\d\d_\d\d_"
+SHORTEST: Final = 0.8
+RECORDED: Final = ("b200_sxm",)
 
 
 class Row(NamedTuple):
@@ -53,16 +60,20 @@ class Row(NamedTuple):
     family : model, precision, accelerator and program.
     server : the limits, as the program has them by default; with its software where the version is known.
     program : as tables of kernels name it.
-    clients, prompt, output : requests under way; tokens of each.
+    running : how the server runs iterations.
+    clients, prompt, output : requests under way; tokens of each at most.
+    shortest : tokens of each at least, as a share of these.
     tpot_ms, ttft_ms : as measured.
     """
 
     family: str
     server: Server
     program: str
+    running: Running
     clients: int
     prompt: int
     output: int
+    shortest: float
     tpot_ms: float
     ttft_ms: float
 
@@ -92,12 +103,14 @@ def row_of(one: Mapping[str, str], folder: Path) -> Row:
     if one["gemm_quant_mode"] == "fp8_block":
         method |= {"weight_block_size": [128, 128], "activation_scheme": "dynamic"}
     ahead = not one["backend_version"] or version_key(one["backend_version"]) >= version_key(AHEAD)
+    running = Running.of(program, int(one["tp_size"]), ahead=ahead)
+    published = re.match(INFERENCEX, one["id"]) is not None
     memory = ModelMemory(
         model=Input(path=str(configuration(one["model_path"], json.dumps(method), folder))),
         gpu=CARDS[one["system"]],
         tensor_parallel=int(one["tp_size"]),
         memory_share=MEMORY_SHARE[program],
-        kv_bits=8 if eight and CACHE_BITS[program] == 8 else 16,
+        kv_bits=8 if eight and one["gemm_quant_mode"] != "fp8_block" else 16,
     )
     server = Server(
         max_seqs=SEATS[program],
@@ -112,9 +125,11 @@ def row_of(one: Mapping[str, str], folder: Path) -> Row:
         family,
         server,
         program,
+        replace(running, whole=True) if published and one["system"] in RECORDED else running,
         int(one["batch_size"]),
         int(one["isl"]),
         int(one["osl"]),
+        SHORTEST if published else 1.0,
         float(one["silicon_tpot_ms"]),
         float(one["silicon_ttft_ms"]),
     )
@@ -164,10 +179,11 @@ def seen_of(row: Row) -> Seen:
     server, memory = row.server, row.server.memory
     assert memory is not None
     kernels, _ = kernels_of(row.program, server.software, memory)
-    alone = server.scheduler.rules().tokens != "together"
-    steps = row.output - 1 + max(1.0, row.prompt / BUDGET)
-    prompts = min(row.clients / steps, 0.98 * BUDGET / row.prompt)
-    decodes = min(float(row.clients), prompts * (row.output - 1))
-    of = Occupied(decodes, prompts, row.prompt, row.prompt + row.output / 2, alone=alone)
+    mean, alone = (1 + row.shortest) / 2, server.scheduler.rules().tokens != "together"
+    prompt, output, others = row.prompt * mean, row.output * mean, row.clients - 1.0
+    # A request does not wait for its own prompt between its tokens.
+    prompts = min(others / (output - 1 + max(1.0, prompt / BUDGET)), 0.98 * BUDGET / prompt)
+    decodes = 1 + min(others, prompts * (output - 1))
+    of = Occupied(decodes, prompts, prompt, prompt + output / 2, alone=alone)
     values = alone_of(row.program, server.software, memory, server.max_seqs)
-    return Seen(row.family, values, kernels.model.layers, row.program, of, row.tpot_ms)
+    return Seen(row.family, values, kernels.model, row.running, of, row.tpot_ms)

@@ -27,6 +27,8 @@ from forerun.serving.llm.calibration.calibrate import (
     composed_otherwise,
     interval_errors,
     misses_of,
+    refused,
+    trial_of,
 )
 from forerun.serving.llm.calibration.experiment import Experiment, Load, Steps
 from forerun.serving.llm.calibration.fitting import PRECISION, Trial, fit
@@ -529,3 +531,22 @@ def test_too_little_is_an_input_error(tmp_path: Path) -> None:
     path.write_text("prefill_tokens,decodes,kv_tokens,took_ms\n0,1,10,5\n")
     with pytest.raises(InputError, match="has 1 usable iterations; a fit needs at least 20"):
         calibrate(SERVER, [path])
+
+
+def test_one_measurement_counts_once_and_requests_beyond_the_cache_are_said(tmp_path: Path) -> None:
+    """A copy under another name is the same measurement, for requests and for iterations."""
+    requests, copy, table = (tmp_path / name for name in ("a.csv", "b.csv", "steps.csv"))
+    rows = "".join(f"{100 * i},{200 + i},20,50,300\n" for i in range(30))
+    requests.write_text("arrival_ms,prompt_tokens,output_tokens,ttft_ms,e2e_ms\n" + rows)
+    copy.write_text(requests.read_text())
+    table.write_text("prefill_tokens,decodes,kv_tokens,took_ms\n" + "0,1,10,5\n0,2,30,6\n" * 20)
+    for files, held_out in (([requests, copy], []), ([requests], [copy]), ([table, table], [])):
+        with pytest.raises(InputError, match=r"is the same measurement as .*; give each once"):
+            calibrate(SERVER, files, held_out)
+    (found,) = read_measurements(requests)
+    assert isinstance(found, Experiment)
+    small = SERVER.with_(kv_blocks=15)
+    notes = refused([trial_of(one, found, ScenarioFiles(), 0) for one in (SERVER, small)])
+    fitting = int(((found.load.prompt + found.load.output) <= 15 * 16).sum())
+    assert 0 < fitting < 30 and len(notes) == 1
+    assert f"{30 - fitting} requests do not fit into the server's cache" in notes[0]

@@ -18,6 +18,7 @@ from forerun.serving.llm.calibration.bottom_up import (
     OVERHEAD,
     UNSEEN,
     Overhead,
+    Running,
     kernel_times,
     with_overhead,
 )
@@ -175,17 +176,23 @@ def test_coefficients_are_those_that_made_linear_kernels(tmp_path: Path) -> None
         2.0,
         prompt_scale=3.0,
         layer_ms=0.1,
-        sample_ms=0.01,
-        host_ms=1.0,
-        request_ms=0.5,
+        piece_ms=0.2,
+        sample_ns=0.3,
+        sort_ns=0.1,
+        message_ms=0.5,
         launch_ms=0.2,
         client_ms=3.0,
     )
-    made = with_overhead(values, law, 32, "vllm")
-    assert made[0] == pytest.approx(2 * a + 3.2) and made[2] == pytest.approx(2 * decode + 0.01)
+    drawn_ms = 0.3e-6 * model.vocabulary
+    made = with_overhead(values, law, model, Running(sorts=False))
+    assert made[0] == pytest.approx(2 * a + 9.6) and made[2] == pytest.approx(2 * decode + drawn_ms)
     assert made[1] == pytest.approx(3 * prefill) and made[4] == pytest.approx(3 * pair)
-    assert made[5] == 3 and made[6] == hidden and made[7:].tolist() == [1, 0.5, 0]
-    assert with_overhead(values, law, 32, "sglang")[7:] == pytest.approx([1, 0.5, 6.4])
+    assert made[5] == 3 and made[6] == hidden and made[7:].tolist() == [0]
+    waits = with_overhead(values, law, model, Running(sorts=False, waits=True))
+    assert waits[2] - made[2] == pytest.approx(0.5)
+    whole = with_overhead(values, law, model, Running(whole=True))
+    assert whole[0] == pytest.approx(2 * a + 3.2) and whole[7:] == pytest.approx([6.4])
+    assert whole[2] == pytest.approx(2 * decode + drawn_ms * 4 / 3)
 
 
 @pytest.mark.parametrize("max_seqs", [1, 2, 300])
@@ -299,6 +306,6 @@ def test_public_tables_are_read_and_give_about_what_a_server_of_that_model_takes
         shared_path("data", "serving-llm", "models", "llama-3.1-70b-instruct.config.json")
     )
     of = ModelKernels(kernels, model, 4, ACCELERATORS["H100-80GB"])
-    values = with_overhead(kernel_times(of, 128), OVERHEAD, 80, "vllm")
-    assert values[0] == pytest.approx(15.6, rel=0.07)
+    values = with_overhead(kernel_times(of, 128), OVERHEAD, model, Running())
+    assert values[0] == pytest.approx(15.6, rel=0.08)
     assert 2.5e-5 < values[3] < 7.7e-5

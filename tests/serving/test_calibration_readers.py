@@ -412,6 +412,8 @@ def test_recorded_starts_count_before_a_stated_rate(tmp_path: Path) -> None:
     assert held.load.send_ms.tolist() == [0.0] * 3 and held.load.most_in_flight == 1
     with pytest.raises(TraceError, match=r"start_times\[1\]: 'soon' is no number"):
         one(saved(tmp_path, {**BENCH, **DETAILED, "start_times": [0, "soon", 1, 2]}))
+    with pytest.raises(TraceError, match="start_times: lists 2 for 4 requests; cut short"):
+        one(saved(tmp_path, {**BENCH, **DETAILED, "start_times": [0, 1]}))
 
 
 @pytest.mark.parametrize("kind", ["linear", "exponential"])

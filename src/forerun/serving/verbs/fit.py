@@ -109,7 +109,7 @@ def command(
 def _print_coefficients(found: Calibration) -> None:
     """Print each coefficient, where the search began, and whether the data said what it is."""
     from forerun.core.scenario.spec import to_data
-    from forerun.serving.llm.calibration.replay import COEFFICIENTS, LEAST
+    from forerun.serving.llm.calibration.replay import COEFFICIENTS
 
     rows: list[tuple[Any, ...]] = []
     if found.found is not None:
@@ -125,7 +125,7 @@ def _print_coefficients(found: Calibration) -> None:
         given = to_data(found.cost)
         _show.print_table(
             ("coefficient", "value"),
-            [(name, given[name]) for name in (*COEFFICIENTS, *LEAST)],
+            [(name, given[name]) for name in found.cost.names],
             title="Costs of an iteration",
             about="from kernels and what servers take beyond them; nothing was fitted to this server",
         )

@@ -22,7 +22,15 @@ import numpy as np
 from forerun.core.errors import ScenarioError, TraceError, known_names
 from forerun.serving.inputs.inputs import ScenarioFiles
 from forerun.serving.inputs.pipeline import Floats
-from forerun.serving.llm.calibration.calibrate import Calibration, comparison, misses_of, section_of, trial_of
+from forerun.serving.llm.calibration.calibrate import (
+    Calibration,
+    comparison,
+    distinct,
+    misses_of,
+    refused,
+    section_of,
+    trial_of,
+)
 from forerun.serving.llm.calibration.experiment import Experiment, Steps
 from forerun.serving.llm.calibration.kernel_tables import KernelTables, nearest, read_tables
 from forerun.serving.llm.calibration.kernels import Kernels, ModelKernels, Precision
@@ -58,9 +66,10 @@ class Overhead:
     scale : what kernels of decodes take there, over what they take alone.
     prompt_scale : the same of those of prompts, which keep an accelerator busier than tables do.
     layer_ms : of every layer of an iteration: gaps between kernels, and small ones.
-    sample_ms : of every decode, beside its kernels: its inputs are prepared, its token is sampled.
-    host_ms : the host's, of every iteration.
-    request_ms : the host's, of every decode.
+    piece_ms : beside it, of every layer that is recorded in pieces.
+    sample_ns : of every decode and each token that exists: the next one is drawn from all.
+    sort_ns : beside it, where they are sorted for that.
+    message_ms : of every decode, where accelerators wait to be told what to do.
     launch_ms : the host's, of every layer of an iteration whose kernels are launched one by one.
     client_ms : of every request outside of iterations: between a client and the queue, and back.
     """
@@ -68,24 +77,54 @@ class Overhead:
     scale: float
     prompt_scale: float
     layer_ms: float
-    sample_ms: float
-    host_ms: float
-    request_ms: float
+    piece_ms: float
+    sample_ns: float
+    sort_ns: float
+    message_ms: float
     launch_ms: float
     client_ms: float
 
 
-#: programs that record the kernels of decodes only, and launch those of prompts one by one; others are taken to record all
-LAUNCHING: Final = ("sglang", "trtllm")
+@dataclass(frozen=True)
+class Running:
+    """How a server runs iterations. By default as vLLM does that composes them ahead.
+
+    Parameters
+    ----------
+    whole : a decode's kernels are recorded as a whole, and those of prompts launched one by one; else each layer's are
+        recorded in pieces, for prompts as well.
+    sorts : all tokens that exist are sorted before the next one is drawn.
+    waits : several accelerators are told what to do only when the iteration before has ended.
+    """
+
+    whole: bool = False
+    sorts: bool = True
+    waits: bool = False
+
+    @classmethod
+    def of(cls, program: str, split: int, *, ahead: bool) -> Running:
+        """That of a program, as tables of kernels name it.
+
+        Parameters
+        ----------
+        program : SGLang and TensorRT-LLM record decodes as a whole and compose iterations ahead; vLLM sorts.
+        split : accelerators that share the model.
+        ahead : iterations are composed ahead.
+        """
+        whole = program in ("sglang", "trtllm")
+        return cls(whole, program == "vllm", split > 1 and not (whole or ahead))
+
+
 #: fitted to the dense models of public measurements, of which most are of vLLM on H100
 OVERHEAD: Final = Overhead(
-    scale=1.0325,
-    prompt_scale=1.013,
-    layer_ms=0.02153,
-    sample_ms=0.01013,
-    host_ms=0.938,
-    request_ms=0.02847,
-    launch_ms=0.603,
+    scale=0.9964,
+    prompt_scale=1.0246,
+    layer_ms=0.01113,
+    piece_ms=0.02029,
+    sample_ns=0.0664,
+    sort_ns=0.0805,
+    message_ms=0.01927,
+    launch_ms=0.6924,
     client_ms=8.58,
 )
 #: families of experiments that it was fitted to
@@ -96,16 +135,16 @@ SHARED_BY: Final = 8
 PROGRAMS: Final = ("sglang", "trtllm", "vllm")
 #: what 90 % of figures should not exceed in a family that it was not fitted to, as a share, where they grow as iterations do
 UNSEEN: Final[Mapping[str, float]] = {
-    "ttft_mean_ms": 0.3,
-    "ttft_p50_ms": 0.3,
-    "ttft_p90_ms": 0.24,
-    "ttft_p99_ms": 1.21,
+    "ttft_mean_ms": 0.33,
+    "ttft_p50_ms": 0.33,
+    "ttft_p90_ms": 0.19,
+    "ttft_p99_ms": 1.22,
     "tpot_mean_ms": 0.26,
     "tpot_p50_ms": 0.26,
-    "e2e_mean_ms": 0.17,
-    "e2e_p50_ms": 0.17,
-    "e2e_p90_ms": 0.19,
-    "e2e_p99_ms": 0.35,
+    "e2e_mean_ms": 0.13,
+    "e2e_p50_ms": 0.13,
+    "e2e_p90_ms": 0.13,
+    "e2e_p99_ms": 0.2,
 }
 
 
@@ -138,24 +177,22 @@ def kernel_times(model: ModelKernels, max_seqs: int) -> Floats:
     return possible(np.array([a, float(of_prefill), of_decode, of_kv, model.pair_ms(), 0.0, hidden]))
 
 
-def with_overhead(kernels: Floats, overhead: Overhead, layers: int, program: str) -> Floats:
-    """Coefficients of a server, in the order of `replay.COEFFICIENTS` and `replay.LEAST`. Its host works while the
-    accelerator does.
+def with_overhead(kernels: Floats, overhead: Overhead, model: Architecture, running: Running) -> Floats:
+    """Coefficients of a server, in the order of `Coefficients.names`.
 
     Parameters
     ----------
     kernels : those of its kernels alone.
     overhead : what the server takes beyond them.
-    layers : of the model.
-    program : that serves, as tables of kernels name it.
+    model : its shape.
+    running : how the server runs iterations.
     """
-    made = kernels.copy()
+    made, drawn_ns = kernels.copy(), overhead.sample_ns + overhead.sort_ns * running.sorts
     made[:TERMS] *= np.where(OF_PROMPTS, overhead.prompt_scale, overhead.scale)
-    made[0] += layers * overhead.layer_ms
-    made[2] += overhead.sample_ms
+    made[0] += model.layers * (overhead.layer_ms + overhead.piece_ms * (not running.whole))
+    made[2] += model.vocabulary * drawn_ns / 1e6 + overhead.message_ms * running.waits
     made[5] = overhead.client_ms
-    launch_ms = layers * overhead.launch_ms if program in LAUNCHING else 0.0
-    return np.array([*made, overhead.host_ms, overhead.request_ms, launch_ms])
+    return np.array([*made, model.layers * overhead.launch_ms * running.whole])
 
 
 def bottom_up(
@@ -188,12 +225,18 @@ def bottom_up(
         raise ScenarioError.at("server", f"{beyond} were measured: {what}")
     used, notes, spread = _version(server, memory, shape, read)
     kernels = used.kernels
-    values = with_overhead(kernel_times(used, server.max_seqs), OVERHEAD, shape.layers, kernels.program)
+    ahead = server.scheduler.rules().ahead
+    running = Running.of(kernels.program, memory.tensor_parallel, ahead=ahead)
+    alone = kernel_times(used, server.max_seqs)
+    values = with_overhead(alone, OVERHEAD, shape, running)
+    beyond_ms = values[: len(alone)] - alone
     errors = {name: float(f"{math.hypot(error, spread):.4g}") for name, error in UNSEEN.items()}
     tokens, cached = kernels.most
     found = [one for file in measured for one in read_measurements(file, seed=seed)]
+    distinct(found)
     notes += [f"{one.name}: {note}" for one in found for note in one.notes]
     trials = [trial_of(server, one, reads, seed) for one in found if isinstance(one, Experiment)]
+    notes += refused(trials)
     record = FitRecord(
         experiments=EXPERIMENTS,
         prefill_tokens=tokens,
@@ -208,10 +251,9 @@ def bottom_up(
     if record.misses:
         notes.append(f"these costs {record.missing}; scenarios that use them need --accept-fit")
     notes.append(
-        f"built from kernels of {kernels.device}, times {OVERHEAD.scale:g}, with {OVERHEAD.layer_ms:g} ms of every layer, "
-        f"{OVERHEAD.sample_ms:g} ms of every decode, {OVERHEAD.client_ms:g} ms of every request outside, and at least "
-        f"{OVERHEAD.host_ms:g} ms and {OVERHEAD.request_ms:g} ms a decode on the host: as fitted to other servers; "
-        "intervals are those of families that this was not fitted to"
+        f"built from kernels of {kernels.device}, with what servers take beyond them, as fitted to others: "
+        f"{beyond_ms[0]:.3g} ms of an iteration, {beyond_ms[2]:.3g} ms of a decode, {OVERHEAD.client_ms:g} ms of a request "
+        "outside; intervals are those of families that this was not fitted to"
     )
     if shape.experts:
         notes.append(

@@ -16,13 +16,13 @@ from forerun.core.errors import TraceError
 from forerun.core.result.stats import student_quantile
 from forerun.serving.engine.outcome import Iterations
 from forerun.serving.inputs.inputs import ScenarioFiles
-from forerun.serving.inputs.pipeline import Floats
+from forerun.serving.inputs.pipeline import Floats, Ints
 from forerun.serving.llm.calibration.experiment import Experiment, Steps
 from forerun.serving.llm.calibration.fitting import FARTHEST, PRECISION, Fit, Trial, fit
 from forerun.serving.llm.calibration.knee import COVERED, DEVIATIONS, STEP, growth, interval, saturating
 from forerun.serving.llm.calibration.physics import Physics, from_hardware, from_measurements
 from forerun.serving.llm.calibration.readers import read_measurements
-from forerun.serving.llm.calibration.replay import COEFFICIENTS, LEAST, possible
+from forerun.serving.llm.calibration.replay import COEFFICIENTS, possible
 from forerun.serving.llm.calibration.server import Server
 from forerun.serving.llm.calibration.steps import SAID, StepFit, fit_steps
 from forerun.serving.llm.inputs.accelerators import ACCELERATORS
@@ -128,6 +128,7 @@ def calibrate(
     reads = ScenarioFiles()
     seen = [one for file in files for one in read_measurements(file, seed=seed)]
     unseen = [one for file in held_out for one in read_measurements(file, seed=seed)]
+    distinct((*seen, *unseen))
     tables = [one for one in seen if isinstance(one, Steps)]
     trials = [trial_of(server, one, reads, seed) for one in seen if isinstance(one, Experiment)]
     later = [trial_of(server, one, reads, seed) for one in unseen if isinstance(one, Experiment)]
@@ -164,12 +165,38 @@ def calibrate(
         *_at_limits(found),
         *_at_bounds(found, server, reads),
         *_saturated(useful),
+        *refused((*trials, *later)),
         *composed_otherwise(server, useful, found, reads, seed),
     ]
     if record.misses:
         notes.append(f"these costs {record.missing}; scenarios that use them need --accept-fit")
     cost = section_of(found.values, record)
     return Calibration(cost, found, steps, (*compared, *left_out, *held), tuple(notes))
+
+
+def distinct(found: Sequence[Experiment | Steps]) -> None:
+    """Raises TraceError where one measurement is there twice: it would count twice, or judge what was fitted to it."""
+    names: dict[bytes, str] = {}
+    for one in found:
+        parts: list[Floats | Ints] = (
+            [np.array([*one.measured.values()])] if isinstance(one, Experiment) else []
+        )
+        whole = one.load if isinstance(one, Experiment) else one
+        parts += [value for value in vars(whole).values() if isinstance(value, np.ndarray)]
+        key = b"".join(part.tobytes() for part in parts)
+        if key in names:
+            raise TraceError.at(one.name, f"is the same measurement as {names[key]}; give each once")
+        names[key] = one.name
+
+
+def refused(trials: Sequence[Trial]) -> list[str]:
+    """Notes of requests that were measured, but do not fit into the cache of the server's file."""
+    return [
+        f"{trial.experiment.name}: {trial.model.refused.sum()} requests do not fit into the server's cache, so replays are "
+        "without them: is it larger?"
+        for trial in trials
+        if trial.model.refused.any()
+    ]
 
 
 def trial_of(server: Server, experiment: Experiment, files: ScenarioFiles, seed: int) -> Trial:
@@ -374,7 +401,7 @@ def section_of(values: Floats, record: FitRecord) -> Coefficients:
     """Coefficients as the section `cost` of a scenario, with the record of what is known of their errors."""
     rounded = np.array([float(f"{value:.6g}") for value in values.tolist()])
     # No more is hidden than there is time, in what is written, too.
-    return Coefficients(**dict(zip((*COEFFICIENTS, *LEAST), possible(rounded).tolist())), fit=record)
+    return Coefficients(**dict(zip(Coefficients.names, possible(rounded).tolist())), fit=record)
 
 
 def _unsaid(found: Fit) -> list[str]:

@@ -76,25 +76,6 @@ class Precision:
 
 
 @dataclass(frozen=True)
-class Curve:
-    """Times by size, linear in logarithms.
-
-    Parameters
-    ----------
-    size : float64[n], ascending.
-    took_ms : float64[n].
-    """
-
-    size: Floats
-    took_ms: Floats = field(repr=False)
-
-    def at(self, size: Floats) -> Floats:
-        """Times at sizes: of the smallest below it, in proportion beyond the largest."""
-        inside = np.interp(np.log(size), np.log(self.size), np.log(self.took_ms))
-        return np.asarray(np.exp(inside) * np.maximum(size / self.size[-1], 1.0))
-
-
-@dataclass(frozen=True)
 class Kernels:
     """Tables of one accelerator, for one precision.
 
@@ -147,24 +128,27 @@ class Kernels:
         cached = self.attention["batch_size"][rows] * self.attention["step"][rows]
         return int(self.products["m"].max()), int(cached.max(initial=0))
 
-    def product_ms(self, m: Floats, n: int, k: int) -> Floats:
+    def product_ms(self, m: Floats, n: int, k: int, *, scaled: bool = False) -> Floats:
         """Times of products of m x k and k x n values, float64[len(m)].
 
         Parameters
         ----------
         m : tokens.
         n, k : columns that come out and go in. Beyond the largest that were measured times grow in proportion.
+        scaled : values come in with their scale applied, by what makes them (default: not).
         """
         own = self._product_ms(self.products, m, n, k)
         if self.wide is None:
             return own
         scales = self.scales or {"finds": np.empty(0)}
         for finds in np.unique(scales["finds"]):
+            if not (finds or scaled):
+                continue
             each = np.zeros(len(m))
             of = {key: values[scales["finds"] == finds] for key, values in scales.items()}
             for near, share in _around(np.unique(of["k"]), k):
                 rows = of["k"] == near
-                each += share * np.log(_curve(of["m"][rows], of["latency"][rows]).at(m))
+                each += share * np.log(_times_ms(of["m"][rows], of["latency"][rows], m))
             own = np.maximum(own - np.exp(each), 0.0)
         return np.minimum(own, self.wide_ms(m, n, k))
 
@@ -181,7 +165,8 @@ class Kernels:
                 if not rows.any():
                     what = f"no product with {near_n:g} columns out and {near_k:g} in was measured"
                     raise TraceError.at(self.device, what)
-                total += share_n * share_k * np.log(_padded(own["m"][rows], own["latency"][rows]).at(m))
+                took_ms = _times_ms(own["m"][rows], own["latency"][rows], m, padded=True)
+                total += share_n * share_k * np.log(took_ms)
         largest = max(n / own["n"].max(), 1.0) * max(k / own["k"].max(), 1.0)
         return np.asarray(np.exp(total) * largest)
 
@@ -218,22 +203,12 @@ class Kernels:
 
     def _decodes(self, rows: NDArray[np.bool_], requests: Floats, context: Floats) -> Floats:
         """Times by requests and context, from the rows of one number of heads."""
-        own, made = self.attention, np.empty(len(requests))
+        own = self.attention
         batches = np.unique(own["batch_size"][rows])
-        curves = {
-            batch: _curve(
-                own["step"][rows & (own["batch_size"] == batch)] + 1.0,
-                own["latency"][rows & (own["batch_size"] == batch)],
-            )
-            for batch in batches.tolist()
-        }
-        for i, (count, tokens) in enumerate(zip(requests.tolist(), context.tolist())):
-            logs = sum(
-                share * float(np.log(curves[batch].at(np.array([tokens]))[0]))
-                for batch, share in _around(batches, count)
-            )
-            made[i] = np.exp(logs) * max(count / batches[-1], 1.0)
-        return made
+        of_batch = [rows & (own["batch_size"] == batch) for batch in batches.tolist()]
+        logs = np.log([_times_ms(own["step"][of] + 1.0, own["latency"][of], context) for of in of_batch])
+        inside = [np.interp(np.log(one), np.log(batches), of) for one, of in zip(requests, logs.T)]
+        return np.asarray(np.exp(inside) * np.maximum(requests / batches[-1], 1.0))
 
     def pair_ms(self, heads: int, kv_heads: int, head_dim: int) -> float:
         """Time of one layer for a pair of tokens that attend to each other in a long prompt: the median over its lengths.
@@ -285,7 +260,7 @@ class Kernels:
                 f"no experts with {', '.join(f'{key} {value}' for key, value in shape.items())} were measured"
             )
             raise TraceError.at(self.device, what)
-        return _curve(self.experts["num_tokens"][rows], self.experts["latency"][rows]).at(tokens)
+        return _times_ms(self.experts["num_tokens"][rows], self.experts["latency"][rows], tokens)
 
     def exchange_ms(self, values: Floats, accelerators: int) -> Floats:
         """Times of one all-reduce of so many values among accelerators, float64[len(values)]."""
@@ -295,7 +270,8 @@ class Kernels:
             raise TraceError.at(
                 self.device, f"no all-reduce among {accelerators} accelerators; known: {known}"
             )
-        return _padded(self.exchanges["message_size"][rows], self.exchanges["latency"][rows]).at(values)
+        own = self.exchanges
+        return _times_ms(own["message_size"][rows], own["latency"][rows], values, padded=True)
 
 
 #: tokens from which on a prompt is long, so that attention takes longer than to start it
@@ -355,10 +331,11 @@ class ModelKernels:
         float64[len(tokens)]."""
         model, queries = self.model, self.heads * self.model.head_dim
         qkv = queries + 2 * self.kv_heads * model.head_dim
-        shapes = [(qkv, model.hidden), (model.hidden, queries)]
+        # Attention and the gate apply the scale of what they make; norms leave it to the product behind them.
+        shapes = [(qkv, model.hidden, False), (model.hidden, queries, True)]
         if not model.experts:
-            shapes += [(2 * self.inner, model.hidden), (model.hidden, self.inner)]
-        layer_ms = np.sum([self._product_ms(tokens, n, k) for n, k in shapes], axis=0)
+            shapes += [(2 * self.inner, model.hidden, False), (model.hidden, self.inner, True)]
+        layer_ms = np.sum([self._product_ms(tokens, *one) for one in shapes], axis=0)
         if model.experts:
             layer_ms = layer_ms + self.kernels.experts_ms(tokens, model, self.accelerators)
         if self.accelerators > 1:
@@ -366,10 +343,12 @@ class ModelKernels:
         beside = NORMS * model.hidden + ROTATION * qkv + GATE * self.inner * (not model.experts)
         return np.asarray(model.layers * (layer_ms + self._memory_ms(tokens * beside * model.bits / 8)))
 
-    def _product_ms(self, tokens: Floats, n: int, k: int) -> Floats:
+    def _product_ms(self, tokens: Floats, n: int, k: int, scaled: bool) -> Floats:
         """A product of a layer, which takes at least as long as its weights are read."""
         weights_bytes = np.full(len(tokens), n * k * self.model.quantised_bits / 8)
-        return np.maximum(self.kernels.product_ms(tokens, n, k), self._memory_ms(weights_bytes))
+        return np.maximum(
+            self.kernels.product_ms(tokens, n, k, scaled=scaled), self._memory_ms(weights_bytes)
+        )
 
     def _memory_ms(self, size_bytes: Floats) -> Floats:
         """What the best kernels take to read so much."""
@@ -442,17 +421,21 @@ def _named(texts: NDArray[Any], names: Sequence[str]) -> NDArray[np.bool_]:
     return np.array([text in names for text in texts.tolist()], dtype=np.bool_)
 
 
-def _curve(size: Floats, took_ms: Floats) -> Curve:
-    """Times by size, one for each."""
-    known = dict(zip(size.tolist(), took_ms.tolist()))
-    ordered = sorted(known)
-    return Curve(np.array(ordered), np.array([known[one] for one in ordered]))
+def _times_ms(size: Floats, took_ms: Floats, wanted: Floats, *, padded: bool = False) -> Floats:
+    """Times at sizes, linear in logarithms: of the smallest below it, in proportion beyond the largest.
 
-
-def _padded(size: Floats, took_ms: Floats) -> Curve:
-    """The same, none longer than that of a larger size, which it can be padded to."""
-    own = _curve(size, took_ms)
-    return Curve(own.size, np.minimum.accumulate(own.took_ms[::-1])[::-1])
+    Parameters
+    ----------
+    size, took_ms : as measured.
+    wanted : sizes.
+    padded : none takes longer than a larger one, which it can be padded to (default: as measured).
+    """
+    known = dict(sorted(dict(zip(size.tolist(), took_ms.tolist())).items()))
+    sizes, times = np.array([*known]), np.array([*known.values()])
+    if padded:
+        times = np.minimum.accumulate(times[::-1])[::-1]
+    inside = np.interp(np.log(wanted), np.log(sizes), np.log(times))
+    return np.asarray(np.exp(inside) * np.maximum(wanted / sizes[-1], 1.0))
 
 
 def _around(known: NDArray[Any], value: float) -> list[tuple[float, float]]:

@@ -18,8 +18,6 @@ from forerun.serving.llm.scenario.language_model import Coefficients
 #: names of the coefficients: those of `Cost.terms` in their order, the time of a request outside of iterations, and the
 #: prompt tokens that reading the weights hides
 COEFFICIENTS: Final = Coefficients.names[:7]
-#: what may follow them: what an iteration takes at the least, of `Cost`; never fitted
-LEAST: Final = Coefficients.names[7:]
 #: how many of the coefficients are times of an iteration
 TERMS: Final = 5
 

@@ -39,8 +39,8 @@ class Cost:
     request_ms : of a request outside of iterations, before it joins the queue: network, tokens, client (default 0).
     hidden_prefill : h, prefill tokens of an iteration that take no time of their own, because it takes at least as long to
         read the weights; b_p h is at most a (default 0).
-    least : (g, g_d, l): an iteration takes at least g + g_d D, which its host takes while the accelerator works, and with
-        prompts or drafts at least l, in which their kernels are launched (default 0); without effect where tables count.
+    launch_ms : an iteration with prompts or drafts takes at least as long, in which their kernels are launched (default 0);
+        without effect where tables count.
     fit : what is known of its errors, if it was fitted (default None: it was not).
     spread : what a draw adds to the logarithms of the coefficients (see `FitRecord`; default None: it cannot be drawn).
     """
@@ -50,17 +50,22 @@ class Cost:
     decode_ms: Floats = field(default_factory=lambda: np.zeros(1), repr=False)
     request_ms: float = 0.0
     hidden_prefill: float = 0.0
-    least: tuple[float, float, float] = (0.0, 0.0, 0.0)
+    launch_ms: float = 0.0
     fit: FitRecord | None = field(default=None, repr=False)
     spread: tuple[Row, ...] | None = field(default=None, repr=False)
 
     @classmethod
     def of(cls, values: Floats, fit: FitRecord | None = None, spread: tuple[Row, ...] | None = None) -> Cost:
-        """By coefficients: those of `terms`, `request_ms` and `hidden_prefill`; where they follow, those of `least`."""
-        a, prefill, decode, kv, attention, request_ms, hidden, *rest = values.tolist()
-        host_ms, host_ms_per_seq, launch_ms = rest or (0.0, 0.0, 0.0)
-        terms, least = (a, prefill, decode, kv, attention), (host_ms, host_ms_per_seq, launch_ms)
-        return cls(terms, request_ms=request_ms, hidden_prefill=hidden, least=least, fit=fit, spread=spread)
+        """By coefficients: those of `terms`, `request_ms` and `hidden_prefill`; where it follows, `launch_ms`."""
+        a, prefill, decode, kv, attention, request_ms, hidden, *launch_ms = values.tolist()
+        return cls(
+            (a, prefill, decode, kv, attention),
+            request_ms=request_ms,
+            hidden_prefill=hidden,
+            launch_ms=launch_ms[0] if launch_ms else 0.0,
+            fit=fit,
+            spread=spread,
+        )
 
     @property
     def tabled(self) -> bool:
@@ -101,13 +106,12 @@ class Cost:
         a, of_prefill, of_decode, of_kv, of_attention = self.terms
         shown = max(prefill - self.hidden_prefill, 0.0)
         taken_ms = a + of_prefill * shown + of_decode * decodes + of_kv * kv + of_attention * attention
-        host_ms, host_ms_per_seq, launch_ms = self.least
-        return max(taken_ms, host_ms + host_ms_per_seq * decodes, launch_ms if prefill > 0 else 0.0)
+        return max(taken_ms, self.launch_ms) if prefill > 0 else taken_ms
 
     def longer(self, factor: float) -> Cost:
         """With iterations that take so many times as long; tables stay."""
-        a, prefill, decode, kv, attention, *least = (factor * term for term in (*self.terms, *self.least))
-        return replace(self, terms=(a, prefill, decode, kv, attention), least=(least[0], least[1], least[2]))
+        a, prefill, decode, kv, attention = (factor * term for term in self.terms)
+        return replace(self, terms=(a, prefill, decode, kv, attention), launch_ms=factor * self.launch_ms)
 
 
 @dataclass(frozen=True)

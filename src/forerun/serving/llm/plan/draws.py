@@ -61,9 +61,9 @@ def drawn(llm: LanguageModel, seed: int, number: int) -> LanguageModel:
         return llm
     logs, off = _numbers(cost.terms, cost.spread, seed, number)
     values = np.array([*cost.terms, cost.request_ms, cost.hidden_prefill])
-    # A host takes longer as the accelerator does; fits know nothing of it, and draws of other costs are of all together.
-    least = cost.longer(float(np.exp(logs[0]))).least
-    other = Cost.of(np.array([*possible(values * np.exp(logs)), *least]), cost.fit, cost.spread)
+    # Launches take longer as iterations do; fits know nothing of them, and draws of other costs are of all together.
+    launch_ms = cost.launch_ms * math.exp(logs[0])
+    other = Cost.of(np.array([*possible(values * np.exp(logs)), launch_ms]), cost.fit, cost.spread)
     limits = tuple(
         one._replace(limit_ms=one.limit_ms * math.exp(off[one.kind] * _beside(cost.fit, one)))
         for one in llm.limits

@@ -139,8 +139,6 @@ class Coefficients(Spec, frozen=True, kw_only=True):
     request_ms: of every request outside of iterations, before it joins the queue (default 0).
     hidden_prefill_tokens: prefill tokens of an iteration that take no time of their own, because it takes at least as long
         to read the weights (left out: none).
-    host_ms, host_ms_per_seq: that the host takes for an iteration and for each of its decodes while the accelerator works,
-        so that it takes at least as long (left out: nothing).
     launch_ms: at least, of an iteration with prompts or drafts, whose kernels are launched one by one (left out: nothing).
     unsure: standard deviation of the logarithm of the times of iterations, where they were not fitted; 0: they are exact
         (left out: it is not known, and no plan can hold over what they may be).
@@ -154,8 +152,6 @@ class Coefficients(Spec, frozen=True, kw_only=True):
     attn_ms_per_token2: Ms = 0.0
     request_ms: Ms = 0.0
     hidden_prefill_tokens: NotNegative | None = None
-    host_ms: Ms | None = None
-    host_ms_per_seq: Ms | None = None
     launch_ms: Ms | None = None
     unsure: Share | None = None
     fit: FitRecord | None = None
@@ -163,7 +159,7 @@ class Coefficients(Spec, frozen=True, kw_only=True):
     #: the coefficients, in the order of `values`
     names: ClassVar[tuple[str, ...]] = (
         "a_ms", "prefill_ms_per_token", "decode_ms_per_seq", "kv_ms_per_token", "attn_ms_per_token2", "request_ms",
-        "hidden_prefill_tokens", "host_ms", "host_ms_per_seq", "launch_ms",
+        "hidden_prefill_tokens", "launch_ms",
     )  # fmt: skip
     added_later: ClassVar[tuple[str, ...]] = (*names[6:], "unsure")
 

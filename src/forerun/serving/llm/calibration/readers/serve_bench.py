@@ -129,8 +129,10 @@ def _details(document: JsonDocument) -> tuple[tuple[Ints, Ints], dict[str, float
     first_ms, whole_ms = first_s[good] * 1e3, (first_s + gaps_s)[good] * 1e3
     found, failed = latencies(first_ms, whole_ms, tokens[1]), int(np.count_nonzero(~good))
     starts = document.value.get("start_times")
-    if not isinstance(starts, list) or len(starts) != len(rows):
+    if not isinstance(starts, list):
         return tokens, found, failed, None
+    if len(starts) != len(rows):
+        raise document.error(f"lists {len(starts)} for {len(rows)} requests; cut short?", "start_times")
     sent_ms = np.array([number(document, "start_times", i) for i in rows])[good] * 1e3
     return tokens, found, failed, sent_ms - sent_ms.min()
 
