@@ -69,11 +69,8 @@ LAYOUTS: Final[Mapping[str, tuple[Field, ...]]] = {
     ),
     SCALES: (*_counts("m"), *_counts("k", minimum=1), *_texts("op_name", "quant_dtype"), *_ANY),
 }  # fmt: skip
-KNOWN: Final = (
-    "known: products of matrices (gemm_dtype, m, n, k, latency), attention (op_name, batch_size, isl, step, num_heads, "
-    "num_key_value_heads, head_dim, latency), experts (num_tokens, hidden_size, inter_size, topk, num_experts, moe_tp_size, "
-    "distribution, latency), all-reduce (num_gpus, message_size, backend or implementation, latency) and scales (op_name, "
-    "quant_dtype, m, k, latency), with device"
+KNOWN: Final = "known: " + "; ".join(
+    f"{kind} ({', '.join(one.name for one in fields if one.required)})" for kind, fields in LAYOUTS.items()
 )
 #: sizes that are zero where a row was not measured
 _SIZES: Final = ("m", "latency")

@@ -57,15 +57,9 @@ class Cost:
     @classmethod
     def of(cls, values: Floats, fit: FitRecord | None = None, spread: tuple[Row, ...] | None = None) -> Cost:
         """By coefficients: those of `terms`, `request_ms` and `hidden_prefill`; where it follows, `launch_ms`."""
-        a, prefill, decode, kv, attention, request_ms, hidden, *launch_ms = values.tolist()
-        return cls(
-            (a, prefill, decode, kv, attention),
-            request_ms=request_ms,
-            hidden_prefill=hidden,
-            launch_ms=launch_ms[0] if launch_ms else 0.0,
-            fit=fit,
-            spread=spread,
-        )
+        a, prefill, decode, kv, attention, request_ms, hidden, *rest = values.tolist()
+        beside = {"request_ms": request_ms, "hidden_prefill": hidden, "launch_ms": sum(rest)}
+        return cls((a, prefill, decode, kv, attention), **beside, fit=fit, spread=spread)
 
     @property
     def tabled(self) -> bool:
