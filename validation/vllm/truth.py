@@ -198,8 +198,15 @@ def served(folder: Path) -> Iterator[Client]:
         )
         asked += load.options
         with made.with_suffix(".log").open("w") as log:
-            apart = {"preexec_fn": lambda: os.sched_setaffinity(0, set(cores[:1]))}
-            subprocess.run(asked, check=True, cwd=folder, env=variables, stdout=log, stderr=log, **apart)
+            subprocess.run(
+                asked,
+                check=True,
+                cwd=folder,
+                env=variables,
+                stdout=log,
+                stderr=log,
+                preexec_fn=lambda: os.sched_setaffinity(0, set(cores[:1])),
+            )
         return made
 
     try:
