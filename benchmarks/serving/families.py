@@ -5,7 +5,7 @@
 A family is what shares model, precision, accelerator, program and client: those of `silicon.py`, the models of BLIS's
 experiments, a rate sweep of Qwen3-14B, inference-perf's runs of one server (kubecon), and two clusters each of llm-d's and
 LMBench's. Each is predicted by a law of servers that is fitted to others, and its intervals are made of the errors of the
-others (`calibration.families`), at 50, 80 and 90 %, and at 95 % where there are enough families. Figures near saturation are
+others (`intervals`), at 50, 80 and 90 %, and at 95 % where there are enough families. Figures near saturation are
 left out, as are servers without a free seat. Beside the coverage stands the mean interval score of logarithms, width plus
 penalty [Gneiting and Raftery 2007], and that of one global interval from all other errors together.
 The files are not part of this project: `FORERUN_SHARED` names the folder that has `data/serving-llm`. Exit code 1 if they
@@ -30,6 +30,7 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from accuracy import SHARED
+from intervals import half_widths
 from models import SLOWER, TABLES, built, cases, seen_of_table, shape
 from settings import CACHED, PLAIN, stages
 from settings import built as of_plain_servers
@@ -42,7 +43,6 @@ from forerun.serving.inputs.pipeline import Floats
 from forerun.serving.llm.calibration.bottom_up import OVERHEAD, Running, kernel_times, with_overhead
 from forerun.serving.llm.calibration.calibrate import Compared, comparison, trial_of
 from forerun.serving.llm.calibration.experiment import Experiment, recorded
-from forerun.serving.llm.calibration.families import half_widths
 from forerun.serving.llm.calibration.kernel_tables import read_tables
 from forerun.serving.llm.calibration.kernels import Kernels, ModelKernels, Precision
 from forerun.serving.llm.calibration.knee import COVERED

@@ -24,6 +24,7 @@ from forerun.serving.llm.calibration.physics import SPREAD, Physics
 from forerun.serving.llm.calibration.replay import COEFFICIENTS, possible
 from forerun.serving.llm.calibration.server import Server
 from forerun.serving.llm.inputs.model import Cost
+from forerun.serving.llm.scenario.language_model import SpeculationSpec
 
 #: standard deviation of the logarithm of what kernels and a server's overhead say of each coefficient: of iterations that
 #: decode about what models that the overhead was not fitted to are off by, and of decodes more than fits without a family
@@ -69,6 +70,11 @@ class Occupied(NamedTuple):
     alone: bool = False
 
 
+def mean_tokens(draft: SpeculationSpec) -> float:
+    """Tokens that a step yields on average, if the answer goes on."""
+    return float(sum(draft.acceptance**drafts for drafts in range(draft.draft_tokens + 1)))
+
+
 def processed_tokens(server: Server, prompt: Floats) -> Floats:
     """Tokens of each prompt that are processed once the prefix cache has what prompts begin with.
 
@@ -94,7 +100,7 @@ def occupied(server: Server, experiment: Experiment) -> tuple[float, Occupied]:
     """
     measured, load, draft = experiment.measured, experiment.load, server.speculation
     per_ms = measured["throughput_rps"] / 1e3 / server.replicas
-    took_ms = measured["tpot_mean_ms"] * (1.0 if draft is None else draft.mean_tokens)
+    took_ms = measured["tpot_mean_ms"] * (1.0 if draft is None else mean_tokens(draft))
     prompt, gaps_ms = load.prompt.astype(np.float64), np.diff(load.send_ms)
     even = not experiment.holds_back and len(gaps_ms) > 0 and gaps_ms.std() < EVEN * gaps_ms.mean()
     decodes = per_ms * (measured["e2e_mean_ms"] - measured["ttft_mean_ms"])
@@ -217,7 +223,7 @@ def carried_rps(values: Floats, server: Server, prompt: float, output: float) ->
     prompt, output : tokens of a request.
     """
     draft = server.speculation
-    drafts, tokens = (0, 1.0) if draft is None else (draft.draft_tokens, draft.mean_tokens)
+    drafts, tokens = (0, 1.0) if draft is None else (draft.draft_tokens, mean_tokens(draft))
     processed = float(processed_tokens(server, np.array([prompt]))[0])
     steps = (output - 1) / tokens
     decodes = server.max_seqs * steps / (steps + 1)

@@ -127,7 +127,7 @@ def acceptance(before: str, after: str) -> float:
         middle = (low + high) / 2
         low, high = (
             (middle, high)
-            if SpeculationSpec(draft_tokens=DRAFTS, acceptance=middle).mean_tokens < tokens
+            if occupancy.mean_tokens(SpeculationSpec(draft_tokens=DRAFTS, acceptance=middle)) < tokens
             else (low, middle)
         )
     return low
@@ -268,7 +268,8 @@ def pools(card: str, load: Load, values: Floats, servers: Sequence[int]) -> dict
     }
     if len(servers) > 1:
         llm["decode"] = {"replicas": servers[1], "bandwidth_bytes_per_s": 25e9, "latency_ms": 5.0}
-    process = {"name": "gamma", "rate_rps": load.rate_rps, "scv": 0.02}
+    rate_rps = 1e3 * (len(load) - 1) / float(load.send_ms[-1] - load.send_ms[0])
+    process = {"name": "gamma", "rate_rps": rate_rps, "scv": 0.02}
     return dict(
         simulate(
             from_data(

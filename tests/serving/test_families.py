@@ -8,8 +8,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from benchmarks.serving.intervals import half_widths, least_families
 
-from forerun.serving.llm.calibration.families import half_widths, least_families
 from forerun.serving.llm.calibration.knee import growth
 
 from ..conftest import cases

@@ -42,12 +42,6 @@ class Load:
     def __len__(self) -> int:
         return len(self.send_ms)
 
-    @property
-    def rate_rps(self) -> float:
-        """Requests a second that it wants to send; inf if all at once."""
-        span_s = float(self.send_ms[-1] - self.send_ms[0]) / 1e3
-        return (len(self) - 1) / span_s if span_s > 0 else float("inf")
-
 
 @dataclass(frozen=True)
 class Experiment:

@@ -386,11 +386,6 @@ class SpeculationSpec(Spec, frozen=True, kw_only=True):
         """Hashes of 32 bits below it stand for tokens that are guessed."""
         return round(self.acceptance * 2**32)
 
-    @property
-    def mean_tokens(self) -> float:
-        """Tokens that a step yields on average, if the answer goes on."""
-        return float(sum(self.acceptance**drafts for drafts in range(self.draft_tokens + 1)))
-
     def extra_ms(self, passes: float, drafted: float) -> float:
         """What drafting takes in an iteration.
 
