@@ -142,15 +142,30 @@ def conversing_pipeline(seed: int) -> tuple[Pipeline, np.ndarray]:
     return replace(pipeline, stages=(replace(stage, llm=llm),)), arrivals
 
 
-def swapping_pipeline(seed: int) -> tuple[Pipeline, np.ndarray]:
-    """Conversations whose iterations are composed ahead, with host memory for many of them, routed to their prefixes."""
+def crowded_pipeline(seed: int) -> tuple[Pipeline, np.ndarray]:
+    """Conversations with all that schedulers of one pool may have at once: host memory for little or for much, drafts, and
+    iterations composed ahead."""
+    rng = np.random.default_rng(90_000 + seed)
     pipeline, arrivals = conversing_pipeline(seed)
     (stage,) = pipeline.stages
     llm = stage.llm
     assert llm is not None
-    host = HostMemory(3 * llm.kv_blocks + 1, 1.0)
-    rules = replace(llm.rules, ahead=True, reserved="nothing")
-    llm = replace(llm, rules=rules, host=host, routing="longest-prefix")
+    if rng.random() < 0.7:
+        chunks = str(rng.choice(["in chunks", "whole beside decodes"]))
+        rules = replace(llm.rules, tokens="together", prompts=chunks, reserved="nothing", ahead=True)  # type: ignore[arg-type]
+        llm = replace(llm, rules=rules)
+    if rng.random() < 0.7:
+        drafts = int(rng.integers(1, 8))
+        own = SpeculationSpec(
+            draft_tokens=drafts, acceptance=float(rng.choice([0.0, 0.7])), draft_ms_per_seq=0.03
+        )
+        budget = max(llm.token_budget, 1 + drafts)
+        llm = replace(llm, speculation=own, token_budget=budget)
+    if rng.random() < 0.6 and llm.rules.reserved == "nothing":
+        host = HostMemory(int(llm.kv_blocks * rng.choice([0.1, 0.5, 3.0])) + 1, float(rng.integers(0, 3)))
+        llm = replace(llm, host=host)
+    if rng.random() < 0.4:
+        llm = replace(llm, routing="longest-prefix")
     return replace(pipeline, stages=(replace(stage, llm=llm),)), arrivals
 
 

@@ -21,19 +21,19 @@ from forerun.serving.summary.invariants import check_run
 from ..conftest import cases
 from .random_llm_pipelines import (
     conversing_pipeline,
+    crowded_pipeline,
     equal,
     llm_pipeline,
     llm_stage,
     mixed_pipeline,
     prefix_pipeline,
-    swapping_pipeline,
 )
 
 SLO_MS = 20.0
 
 
 @pytest.mark.parametrize(
-    "world", [llm_pipeline, prefix_pipeline, conversing_pipeline, swapping_pipeline, mixed_pipeline]
+    "world", [llm_pipeline, prefix_pipeline, conversing_pipeline, crowded_pipeline, mixed_pipeline]
 )
 def test_compiled_equals_plain(world: object) -> None:
     """Random language models (chunks, preemption, refusals, ties), with shared prefixes, in graphs."""

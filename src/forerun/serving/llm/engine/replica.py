@@ -413,6 +413,10 @@ class Replica:
             return Given(request, "decode", 0, 0)
         if not (decodes and todo == 1):
             return Given(request, "prefill", min(self._chunk(todo), batch.budget), 0)
+        return self._decoded(request, batch)
+
+    def _decoded(self, request: Request, batch: Iteration) -> Given:
+        """A request that decodes is given its latest token, and those proposed behind it."""
         tokens = self._chunk(1 + self._proposed(request))
         tokens = tokens if self.llm.rules.prompts == "whole" else min(tokens, batch.budget)
         return Given(request, "decode", tokens, max(tokens - 1, 0))
@@ -478,9 +482,7 @@ class Replica:
         known = request.cached if request.away else len(blocks) * self.llm.block_tokens
         todo = request.prompt + request.emitted - known
         if request.away and request.emitted and todo == 1:
-            tokens = 1 + self._proposed(request)
-            tokens = tokens if self.llm.rules.prompts == "whole" else min(tokens, batch.budget)
-            return Hit(blocks, known, Given(request, "decode", tokens, max(0, tokens - 1)))
+            return Hit(blocks, known, self._decoded(request, batch))
         padded = self._drafts if self._pads(batch, todo, known) else 0
         if padded and 1 + padded > batch.budget:
             return Hit(blocks, known, Given(request, "prefill", 0, 0))
@@ -735,6 +737,7 @@ class Replicas:
         if at_ms > now_ms:
             self._new.append((at_ms, request))
         else:
+            self._join_due(now_ms)
             self.join(request, now_ms)
         return True
 
@@ -750,6 +753,11 @@ class Replicas:
         shut_out, self._shut_out = self._shut_out, []
         for request in shut_out:
             self.join(request, now_ms)
+
+    def _join_due(self, now_ms: float) -> None:
+        """Requests that took until now join queues, before those that come now."""
+        while self._coming and self._coming[0][0] <= now_ms:
+            self.join(self._coming.popleft()[1], now_ms)
 
     def join(self, request: Request, now_ms: float) -> None:
         """A request is sent to a replica, and waits there; where there is none, it waits for one."""
@@ -816,8 +824,7 @@ class Replicas:
         self._new.clear()
         if self.active:
             self._open(now_ms)
-        while self._coming and self._coming[0][0] == now_ms:
-            self.join(self._coming.popleft()[1], now_ms)
+        self._join_due(now_ms)
         for replica in self.replicas:
             if replica.busy is None and replica.due:
                 iteration = replica.begin(len(self.iterations), now_ms)

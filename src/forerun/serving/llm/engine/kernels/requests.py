@@ -810,6 +810,8 @@ def _decode_on(model: Model, state: State, r: int, limit_ms: float) -> None:
         # Free blocks only get fewer, so whoever does not fit now does not fit later, unless what it would use is evicted.
         if wanted.idle > 0:
             spare = own.free
+        # Nor does it begin with more that is cached, unless one that runs comes to the end of a block of the same tokens.
+        steps = min(steps, _until_hit(model, state, r, state.queues[r, own.front].head))
         if rules.tokens == DECODES and wanted.kind != DECODE:
             wanted.give = 0
         # Prompts that go first are admitted before the decodes take their blocks.
@@ -984,6 +986,26 @@ def _find_hits(model: Model, state: State, r: int, who: int) -> None:
                 break
             wanted.idle += state.cache[r, one].users == 0
             wanted.hits += 1
+
+
+@kernel(inline=True)
+def _until_hit(model: Model, state: State, r: int, who: int) -> int:
+    """How many iterations of decodes add nothing to what a waiting request begins with, as `_want` has it."""
+    request, hits, block, steps = state.requests[who], state.wanted[0].hits, model.block_tokens, 2**62
+    if (
+        state.prefixes.shape[0] > 0
+        and request.away == 0
+        and hits < (request.prompt + request.emitted - 1) // block
+    ):
+        for i in range(state.replicas[r].running):
+            other = state.slots[r, i]
+            if state.prefixes[other].known == hits and _key(model, state, other, hits) == _key(
+                model, state, who, hits
+            ):
+                ends = state.requests[other]
+                behind = (hits + 1) * block - 1 - model.rules.ahead
+                steps = min(steps, max(0, behind - (ends.cached - ends.pending)))
+    return steps
 
 
 @kernel(inline=True)
