@@ -313,6 +313,20 @@ def test_fresh_traffic_waits_for_answers(kind: str) -> None:
     assert planned.summary["traces_kept"] == 5 - fails and fails <= 2
 
 
+@pytest.mark.parametrize("deviation", [0.0, 0.1])
+def test_the_same_clients_in_all_worlds_meet_other_costs(deviation: float) -> None:
+    """Clients who draw nothing are planned for where costs are drawn; where these are exact, all worlds would be one."""
+    data = unsure(reacting(np.random.default_rng(2), "clients"), deviation)
+    data["trace"] |= {"think_s": 0.5, "think_cv": 0.0}
+    data["configuration"]["Chat"]["llm"] |= {"ttft_slo_ms": 900.0, "tokens": {"prompt": 60, "output": 30}}
+    if not deviation:
+        with pytest.raises(UsageError, match="the same is sent whatever the seed"):
+            language_plan(scenario_of(data), confidence=0.6, traces=5)
+        return
+    planned = language_plan(scenario_of(data), confidence=0.6, traces=5).check()
+    assert planned.summary["traces_kept"] >= 3
+
+
 def test_tokens_an_hour_of_clients_who_wait_differ_between_cells() -> None:
     scenario = scenario_of(reacting(np.random.default_rng(0), "clients"))
     with pytest.raises(UsageError, match="minimise cost"):

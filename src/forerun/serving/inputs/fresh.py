@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 import numpy as np
@@ -27,24 +28,25 @@ def fresh(inputs: Inputs, number: int) -> Inputs:
     Parameters
     ----------
     number : of the trace; one number gives the same trace in every plan.
-
-    Raises UsageError where the seed changes nothing.
     """
     scenario, draws = inputs.scenario, stream(inputs.scenario.seed, "planning trace", number)
     if isinstance(scenario.trace, Replayed | Listed):
         return _resampled(inputs, draws)
-    other = prepare(scenario, inputs.files, int(draws.integers(2**32)))
-    if all(map(np.array_equal, _drawn(other), _drawn(inputs))):
+    return prepare(scenario, inputs.files, int(draws.integers(2**32)))
+
+
+def check_fresh(inputs: Inputs, others: Iterable[Inputs]) -> None:
+    """Raises UsageError where no traffic that may come instead (see `fresh`) is other traffic."""
+    if all(np.array_equal(*pair) for other in others for pair in zip(_drawn(other), _drawn(inputs))):
         what = "the same is sent whatever the seed, so there are no fresh traces to plan for"
         raise UsageError.at("traces", what)
-    return other
 
 
 def _drawn(inputs: Inputs) -> list[Floats | Ints]:
     """What of the traffic a seed may change."""
-    clients = inputs.clients
+    clients, models = inputs.clients, [stage.llm for stage in inputs.pipeline.stages if stage.llm]
     waits = [] if clients is None else [clients.pause_ms, clients.think_ms]
-    return [inputs.arrivals_ms, *waits, *(one.llm.prompt for one in inputs.pipeline.stages if one.llm)]
+    return [inputs.arrivals_ms, *waits, *(one.prompt for one in models), *(one.output for one in models)]
 
 
 def _resampled(inputs: Inputs, draws: np.random.Generator) -> Inputs:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from forerun.core.errors import CheckFailed, Infeasible, Problem, StoreError, UsageError, known_names
 from forerun.core.result.numbers import plain
 from forerun.core.result.plan import Planner
-from forerun.serving.inputs.fresh import fresh
+from forerun.serving.inputs.fresh import check_fresh, fresh
 from forerun.serving.inputs.inputs import Inputs
 from forerun.serving.inputs.prepare import prepare
 from forerun.serving.plan.certify import SCHEMA
@@ -175,7 +175,9 @@ def fresh_traffic(inputs: Inputs, numbers: range) -> tuple[Traffic, ...]:
 
     Raises UsageError where the seed changes nothing, or where traces would not be equally long.
     """
-    traffics = tuple(traffic_of(fresh(inputs, number)) for number in numbers)
+    others = [fresh(inputs, number) for number in numbers]
+    check_fresh(inputs, others)
+    traffics = tuple(map(traffic_of, others))
     if len({traffic.queries for traffic in traffics}) > 1:
         raise UsageError.at("traces", "give the trace's length in queries: fresh traces must be equally long")
     return traffics

@@ -11,6 +11,7 @@ import numpy as np
 
 from forerun.core.errors import Problem, ScenarioError
 from forerun.core.result.stats import Interval, proportion_interval
+from forerun.serving.inputs.fresh import check_fresh
 from forerun.serving.inputs.inputs import Inputs
 from forerun.serving.inputs.prepare import prepare
 from forerun.serving.llm.inputs.model import LanguageModel
@@ -18,6 +19,7 @@ from forerun.serving.llm.plan.draws import worlds
 from forerun.serving.llm.plan.runs import whole
 from forerun.serving.llm.plan.search import Search, VisitedCell, World
 from forerun.serving.llm.plan.space import Cell, Space
+from forerun.serving.llm.scenario.language_model import Row
 from forerun.serving.scenario.limits import may_miss
 
 #: worlds of a first answer; so many times more while a plan turns out to hold in fewer than was asked for, up to a limit
@@ -36,12 +38,13 @@ LEAST_MINUTES: Final = 5
 
 
 def worlds_of(space: Space, inputs: Inputs, numbers: range) -> list[World]:
-    """Worlds of a space, each with its costs and traffic. Raises ScenarioError where costs cannot be drawn."""
-    problems = []
+    """Worlds of a space, each with its costs and traffic. Raises ScenarioError where costs cannot be drawn, and UsageError
+    where they are exact, and traffic is the same in all worlds."""
+    problems, exact = [], True
     for stage in space.stages:
-        unknown = dict.fromkeys(
-            variant.hardware for variant, model in stage.models.items() if not _known(model)
-        )
+        spreads = {variant: _spreads(model) for variant, model in stage.models.items()}
+        unknown = dict.fromkeys(variant.hardware for variant, known in spreads.items() if None in known)
+        exact &= not any(np.any(spread or 0) for known in spreads.values() for spread in known)
         if unknown:
             what = (
                 f"how unsure the costs of {', '.join(unknown)} are is not known, so no plan holds with a confidence: fit "
@@ -50,14 +53,15 @@ def worlds_of(space: Space, inputs: Inputs, numbers: range) -> list[World]:
             problems.append(Problem(f"$.configuration.{stage.name}.llm", what))
     if problems:
         raise ScenarioError(*problems)
-    drawn = worlds(inputs, numbers)
+    drawn = list(worlds(inputs, numbers))
+    if exact:
+        check_fresh(inputs, drawn)
     return [World(number, space.drawn(number), other) for number, other in zip(numbers, drawn)]
 
 
-def _known(model: LanguageModel) -> bool:
-    """Whether the costs of a model can be drawn."""
-    models = [model] if model.decode is None else [model, model.decode.llm]
-    return all(one.cost.spread is not None for one in models)
+def _spreads(model: LanguageModel) -> list[tuple[Row, ...] | None]:
+    """What draws add to the costs of a model, and of the pool behind it."""
+    return [model.cost.spread] if model.decode is None else [model.cost.spread, model.decode.llm.cost.spread]
 
 
 class Tried(NamedTuple):

@@ -30,8 +30,6 @@ def worlds(inputs: Inputs, numbers: Iterable[int]) -> Iterator[Inputs]:
     ----------
     inputs : of the scenario, or of a cell of its space: both get the same traffic, and equal costs the same draws.
     numbers : of the worlds; one number gives the same world in every plan.
-
-    Raises UsageError where the seed changes nothing.
     """
     seed = inputs.scenario.seed
     for number in numbers:
