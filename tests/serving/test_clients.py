@@ -307,6 +307,16 @@ def test_a_closed_loop_in_a_scenario() -> None:
     assert behind.summary["sent_late_max_ms"] > 0 and any("2 are under way" in note for note in behind.notes)
 
 
+@pytest.mark.parametrize("change", [{}, {"warm_up": 4}, {"max_concurrency": 2}])
+def test_clients_who_all_begin_at_once_have_a_rate(change: Data) -> None:
+    """Queries over the time until the last answer, which replicas are busy for at least as long as their work takes."""
+    at_once = {"clients": 12, "queries": 12}
+    summary = simulate(from_data(LOOP | {"trace": at_once} | change)).summary
+    hours = summary["cost_usd"] / summary["cost_usd_per_h"]
+    assert summary["rate_rps"] == pytest.approx(summary["queries"] / hours / 3600)
+    assert 0.3 < summary["busiest_load"] < 1
+
+
 def test_queries_that_warm_up_are_not_counted() -> None:
     whole, rest = simulate(from_data(LOOP)), simulate(from_data(LOOP | {"warm_up": 50}))
     assert rest.summary["queries"] == 100

@@ -277,9 +277,12 @@ def test_a_plan_for_clients_who_wait_is_the_cheapest_of_all_cells(kind: str) -> 
             continue
         planned = language_plan(scenario).check()
         assert whole.cost(planned.cell) == least and verdicts[planned.cell]
-        summary = simulate(planned.scenario_planned()).summary
+        summary = simulate(planned.scenario_planned().with_(record="latency")).summary
         for name in ("attainment", "ttft_p99_ms", "tpot_p99_ms", "queries", "cost_usd_per_h"):
             assert planned.summary[name] == pytest.approx(summary[name], rel=1e-12), name
+        if kind in ("clients", "concurrency"):
+            spent_usd = summary["output_tokens"] / 1e6 * planned.summary["per_million_tokens_usd"]
+            assert spent_usd == pytest.approx(summary["cost_usd"], rel=1e-9)
         forged = json.loads(json.dumps(planned.certificate))
         for one in forged["excluded"]:
             if one["missed"]:

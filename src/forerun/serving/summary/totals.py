@@ -63,7 +63,7 @@ def totals(outcome: Outcome, run: Run, loads: Mapping[str, float]) -> dict[str, 
     busiest = max(loads, key=lambda name: loads[name])
     figures: dict[str, Any] = {
         "queries": queries,
-        "rate_rps": mean_rate_rps(inputs.arrivals_ms),
+        "rate_rps": sent_rate_rps(inputs, outcome.run),
         **({"slo_ms": scenario.slo_ms} if scenario.slo_ms else {}),
         "attainment_wanted": scenario.attainment,
         "misses": run.misses,
@@ -95,16 +95,28 @@ def latency_figures(latency: Floats) -> dict[str, float]:
     }
 
 
+def sent_rate_rps(inputs: Inputs, run: Run) -> float:
+    """Queries a second: of those that come whatever the answers are over the time in which they come (NaN if that is none);
+    of clients who wait for answers until the last answer, because the first are sent all at once."""
+    begin_ms, end_ms = run.horizon_ms
+    if _held_back(inputs) and end_ms > begin_ms:
+        return len(inputs.arrivals_ms) * 1e3 / (end_ms - begin_ms)
+    return mean_rate_rps(inputs.arrivals_ms)
+
+
+def _held_back(inputs: Inputs) -> bool:
+    """Whether no more is asked for than is carried, because clients wait for answers."""
+    return isinstance(inputs.scenario.trace, ClosedLoop) or inputs.scenario.max_concurrency is not None
+
+
 def offered_loads(inputs: Inputs, run: Run) -> dict[str, float]:
     """Per stage the queries offered a second over the most its replicas can carry, at their most and best batch size.
 
     Where language models are served it is the least work that the requests can mean over the time there is, with what the
     prefix cache spared in this run. Clients who wait for answers ask for no more than is carried, so there it is below 1.
     """
-    scenario = inputs.scenario
-    held_back = isinstance(scenario.trace, ClosedLoop) or scenario.max_concurrency is not None
-    most = np.nextafter(1.0, 0.0) if held_back else np.inf
-    rate = mean_rate_rps(inputs.arrivals_ms)
+    most = np.nextafter(1.0, 0.0) if _held_back(inputs) else np.inf
+    rate = sent_rate_rps(inputs, run)
     visited = visited_stages(inputs.pipeline, len(inputs.arrivals_ms))
     loads = {}
     for number, (stage, came) in enumerate(zip(inputs.pipeline.stages, visited)):

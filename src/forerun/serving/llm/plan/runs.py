@@ -28,11 +28,10 @@ from forerun.serving.llm.summary.objectives import (
     tpot_ms,
     ttft_ms,
 )
-from forerun.serving.policy.envelope import mean_rate_rps
 from forerun.serving.scenario import SOURCE_NAME
 from forerun.serving.scenario.limits import may_miss
 from forerun.serving.summary.clients import counted
-from forerun.serving.summary.totals import offered_loads
+from forerun.serving.summary.totals import offered_loads, sent_rate_rps
 
 #: shares of the trace after which a run is looked at
 LOOKS: Final = (1 / 32, 1 / 16, 1 / 8, 1 / 4, 1 / 2, 5 / 8, 3 / 4, 7 / 8)
@@ -74,7 +73,7 @@ class Figures:
     overloaded : stages to which more comes than they can carry.
     queries : that are counted.
     came_rps : how many come in a second, to each stage, and to the pipeline by the name of the source.
-    tokens_per_h : tokens of the answers over the time in which queries come.
+    tokens_per_h : tokens of the answers of the queries that come in an hour.
     tpot_spread : standard deviation over the mean of the requests' mean times between tokens.
     """
 
@@ -225,8 +224,7 @@ def _figures(inputs: Inputs, run: Run) -> Figures:
     for name in shares.keys() - lacking.keys():
         lacking[name] = 0.0 if enough else scenario.attainment - min(shares[name], scenario.attainment)
     firsts, means = (np.concatenate(parts) for parts in _of_requests(pipeline, run))
-    span_h, rate_rps = (run.arrival_ms[-1] - run.arrival_ms[0]) / 3.6e6, mean_rate_rps(run.arrival_ms)
-    tokens, several = output_tokens(inputs), means[~np.isnan(means)]
+    rate_rps, several = sent_rate_rps(inputs, run), means[~np.isnan(means)]
     visited = zip(pipeline.names, visited_stages(pipeline, queries))
     return Figures(
         enough and all(one.kept for one in objectives),
@@ -242,7 +240,7 @@ def _figures(inputs: Inputs, run: Run) -> Figures:
         tuple(name for name, load in offered_loads(inputs, run).items() if load >= 1),
         queries,
         {SOURCE_NAME: rate_rps, **{name: rate_rps * float(came.mean()) for name, came in visited}},
-        float(tokens / span_h) if tokens and span_h else math.nan,
+        output_tokens(inputs) / queries * rate_rps * 3600 or math.nan,
         float(several.std() / several.mean()) if len(several) else 0.0,
     )
 
