@@ -555,13 +555,19 @@ def test_genai_perf_and_aiperf_summaries(tmp_path: Path) -> None:
             read_measurements(path)
 
 
-@pytest.mark.parametrize("most", [None, 4])
-def test_records_of_aiperf_show_a_limit_of_requests_under_way(most: int | None, tmp_path: Path) -> None:
-    """They do not state it: a client that sends as others end has as many under way at each sending."""
+@pytest.mark.parametrize("alike", [True, False])
+@pytest.mark.parametrize("most", [None, 1, 4])
+def test_records_of_aiperf_show_a_limit_of_requests_under_way(
+    most: int | None, alike: bool, tmp_path: Path
+) -> None:
+    """They do not state it: a client that sends as others end is never long without as many under way. Answers of one
+    length end together, so that fewer are under way when the next are sent, one after the other."""
     rng = np.random.default_rng(2)
-    took_ms, ends_ms, sent_ms = rng.uniform(200, 900, 60), [0.0] * (most or 0), []
+    took_ms = np.full(60, 400.0) if alike else rng.uniform(200, 900, 60)
+    ends_ms, sent_ms = [0.0] * (most or 0), []
     for took in took_ms.tolist():
-        begin = rng.exponential(150.0) + (sent_ms[-1] if sent_ms else 0.0) if most is None else min(ends_ms)
+        gap = 38.0 if alike else rng.exponential(150.0)
+        begin = gap + (sent_ms[-1] if sent_ms else 0.0) if most is None else min(ends_ms) + rng.exponential(9)
         sent_ms.append(begin)
         ends_ms = [begin + took, *sorted(ends_ms)[1:]]
     lines = []

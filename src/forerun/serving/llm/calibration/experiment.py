@@ -21,6 +21,10 @@ ROUNDING_MS: Final = 0.002
 SHORT: Final = 0.5
 USUAL: Final = 0.9
 ODD: Final = 0.01
+#: a client sends as another request ends if it waits for less than this share of the time that requests take
+SOON: Final = 0.1
+#: gaps are even whose deviation is less than this share of their mean
+EVEN: Final = 0.1
 
 
 @dataclass(frozen=True)
@@ -165,17 +169,19 @@ def recorded(
 
 
 def sent_in_turn(sent_ms: Floats, e2e_ms: Floats) -> bool:
-    """Whether a client sends as others end: as many requests, two or more, are under way whenever it sends one, but for the
-    first.
+    """Whether a client sends as others end: with at most n under way, each but the first n comes soon after the first end
+    that leaves room for it. Several under way at even gaps come at a rate, whatever ends meanwhile.
 
     Parameters
     ----------
     sent_ms, e2e_ms : float64[n], when each was sent, and from then to its last token.
     """
-    under_way = _under_way(sent_ms, e2e_ms)
-    most = int(under_way.max())
-    later = under_way[most:]
-    return most > 1 and len(later) > most and float(np.mean(later == most)) > USUAL
+    begin_ms, end_ms = np.sort(sent_ms), np.sort(sent_ms + e2e_ms)
+    most, gaps_ms = int(_under_way(sent_ms, e2e_ms).max()), np.diff(begin_ms)
+    idle_ms = begin_ms[most:] - end_ms[:-most]
+    if len(idle_ms) <= most or (most > 1 and float(gaps_ms.std()) < EVEN * float(gaps_ms.mean())):
+        return False
+    return float(np.median(idle_ms)) < SOON * float(np.median(e2e_ms))
 
 
 def _under_way(sent_ms: Floats, e2e_ms: Floats) -> Ints:
