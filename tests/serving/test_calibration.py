@@ -427,6 +427,13 @@ def test_a_prediction_stands_beside_what_was_held_out(
         "to",
     ]
     assert sum(line.startswith(("run1.csv", "doubled.csv")) for line in table) == len(held)
+    other = tmp_path / "other"
+    other.mkdir()
+    doubled.rename(other / busy.name)
+    assert command_line([*fitted[:-1], str(other / busy.name)]) == 0
+    shown = capsys.readouterr().out
+    for name, role in (("run0.csv", "fitted"), ("run1.csv", "held out"), ("other/run1.csv", "held out")):
+        assert any(line.startswith(f"{name} ") and role in line for line in shown.splitlines()), name
 
 
 def test_a_bound_that_spoils_a_fit_is_named_and_its_costs_are_refused(tmp_path: Path) -> None:

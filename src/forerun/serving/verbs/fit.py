@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import os
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -144,14 +146,27 @@ def _print_coefficients(found: Calibration) -> None:
     )
 
 
+def _short_names(found: Calibration) -> dict[str, str]:
+    """By experiment, the name of its file; behind the folders that tell it apart where several files have one name, as some
+    clients name all of theirs."""
+    paths = {row.experiment: Path(row.experiment).absolute() for row in found.compared}
+    often = Counter(path.name for path in paths.values())
+    above = os.path.commonpath([path.parent for path in paths.values()])
+    return {
+        experiment: path.name if often[path.name] == 1 else path.relative_to(above).as_posix()
+        for experiment, path in paths.items()
+    }
+
+
 def _print_errors(found: Calibration) -> None:
     """Print how far off replays are, one experiment a row."""
     names = [name for name in SHOWN if any(row.figure == name for row in found.compared)]
     groups: dict[tuple[str, str], dict[str, Compared]] = {}
     for row in found.compared:
         groups.setdefault((row.role, row.experiment), {})[row.figure] = row
+    shown = _short_names(found)
     cells = [
-        (Path(experiment).name, role, *(_shown(row.get(name)) for name in names))
+        (shown[experiment], role, *(_shown(row.get(name)) for name in names))
         for (role, experiment), row in groups.items()
     ]
     _show.print_table(
@@ -165,9 +180,10 @@ def _print_errors(found: Calibration) -> None:
 
 def _print_predictions(found: Calibration) -> None:
     """Print what was measured and not fitted, and the prediction beside it."""
+    shown = _short_names(found)
     rows = [
         (
-            Path(row.experiment).name,
+            shown[row.experiment],
             row.figure,
             row.measured,
             None if row.saturating else row.replayed,
