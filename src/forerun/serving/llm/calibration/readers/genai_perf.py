@@ -12,7 +12,7 @@ from typing import Any, Final
 from forerun.core.trace.documents import JsonDocument
 from forerun.core.trace.repair import shown
 from forerun.serving.llm.calibration.experiment import Experiment, Load
-from forerun.serving.llm.calibration.readers.values import count, drawn_lengths, maybe, number, times, unit_ms
+from forerun.serving.llm.calibration.readers.values import count, drawn_tokens, maybe, number, times, unit_ms
 from forerun.serving.traces.request_rate import sent_ms
 
 METRICS: Final = {
@@ -20,6 +20,8 @@ METRICS: Final = {
     "tpot": "inter_token_latency",
     "e2e": "request_latency",
 }
+#: where means are
+MEAN: Final = {"mean": ("avg",)}
 #: tokens of prompts and of answers
 TOKENS: Final = ("input_sequence_length", "output_sequence_length")
 #: where versions say how many requests are under way, and how many are sent a second
@@ -57,7 +59,7 @@ def read(document: JsonDocument, seed: int) -> Experiment:
     for metric, name in METRICS.items():
         if name not in document.value:
             continue
-        measured |= times(document, metric, unit_ms(document, "unit", name), name, spelt={"mean": ("avg",)})
+        measured |= times(document, metric, unit_ms(document, "unit", name), name, spelt=MEAN)
     cap, rate_rps, burstiness = _asked(document)
     sending = (
         "all are sent at once, as far as the limit allows"
@@ -67,11 +69,9 @@ def read(document: JsonDocument, seed: int) -> Experiment:
     notes = [f"the file does not list requests: lengths are drawn like its distributions; {sending}"]
     errors = maybe(document, "error_request_count", "avg") or 0
     notes += [f"{errors:g} requests failed and are left out"] if errors else []
-    prompt, output = (
-        drawn_lengths(document, served, seed + at, QUANTILES, name, mean="avg")
-        for at, name in enumerate(TOKENS)
-    )
-    load = Load(sent_ms(served, rate_rps, burstiness, seed), prompt, output, cap)
+    places = ((name,) for name in TOKENS)
+    tokens = drawn_tokens(document, served, seed, QUANTILES, places, spelt=MEAN)
+    load = Load(sent_ms(served, rate_rps, burstiness, seed), *tokens, cap)
     return Experiment(document.source.name, load, measured, tuple(notes))
 
 

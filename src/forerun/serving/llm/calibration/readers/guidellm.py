@@ -20,7 +20,7 @@ from forerun.serving.inputs.pipeline import Floats, Ints
 from forerun.serving.llm.calibration.experiment import Experiment, Load, latencies
 from forerun.serving.llm.calibration.readers.values import (
     count,
-    lengths,
+    drawn_tokens,
     maybe,
     number,
     section,
@@ -35,11 +35,12 @@ METRICS: Final = {
     "e2e": ("request_latency", 1e3),
 }
 QUANTILES: Final = {
-    "p001": 0.001, "p01": 0.01, "p05": 0.05, "p10": 0.1, "p25": 0.25, "p50": 0.5, "p75": 0.75, "p90": 0.9,
-    "p95": 0.95, "p99": 0.99, "p999": 0.999,
+    "min": 0.0, "p001": 0.001, "p01": 0.01, "p05": 0.05, "p10": 0.1, "p25": 0.25, "p50": 0.5, "p75": 0.75, "p90": 0.9,
+    "p95": 0.95, "p99": 0.99, "p999": 0.999, "max": 1.0,
 }  # fmt: skip
-#: where quantiles of times are
-SPELT: Final = {"p50": ("median",), "p90": ("percentiles", "p90"), "p99": ("percentiles", "p99")}
+#: where quantiles are, and those of times
+PERCENTILES: Final = {name: ("percentiles", name) for name in QUANTILES if name.startswith("p")}
+SPELT: Final = PERCENTILES | {"p50": ("median",)}
 VERSIONS: Final = (1, 2)
 #: of listed requests, by layout: when each was sent, its first token (an instant, or how long after that), and its end
 INSTANTS: Final = (
@@ -163,16 +164,10 @@ class _Item:
 
     def _distributions(self, served: int) -> tuple[tuple[Ints, Ints], dict[str, float]]:
         """Tokens and latencies like the distributions of the successful requests."""
-        tokens = []
-        for at, which in enumerate(("prompt", "output")):
-            place = (*self._place, "metrics", f"{which}_token_count", "successful")
-            mean = number(self._document, *place, "mean", least=1)
-            ends = [(0.0, maybe(self._document, *place, "min")), (1.0, maybe(self._document, *place, "max"))]
-            inner = [(q, maybe(self._document, *place, "percentiles", key)) for key, q in QUANTILES.items()]
-            table = [(q, value) for q, value in (ends[0], *inner, ends[1]) if value is not None]
-            tokens.append(lengths(table if len(table) > 1 else (), mean, served, self._seed + at))
+        metrics = (*self._place, "metrics")
+        places = ((*metrics, f"{which}_token_count", "successful") for which in ("prompt", "output"))
+        tokens = drawn_tokens(self._document, served, self._seed, QUANTILES, places, spelt=PERCENTILES)
         found: dict[str, float] = {}
         for metric, (name, scale) in METRICS.items():
-            place = (*self._place, "metrics", name, "successful")
-            found |= times(self._document, metric, scale, *place, spelt=SPELT)
-        return (tokens[0], tokens[1]), found
+            found |= times(self._document, metric, scale, *metrics, name, "successful", spelt=SPELT)
+        return tokens, found

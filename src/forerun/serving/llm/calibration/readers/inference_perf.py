@@ -10,7 +10,7 @@ from typing import Final
 
 from forerun.core.trace.documents import JsonDocument
 from forerun.serving.llm.calibration.experiment import LATE_MS, SHARES, Experiment, Load
-from forerun.serving.llm.calibration.readers.values import count, drawn_lengths, maybe, number, section
+from forerun.serving.llm.calibration.readers.values import count, drawn_tokens, maybe, number, section
 from forerun.serving.traces.request_rate import sent_ms as benchmark_ms
 
 #: quantiles that the tool writes, by their share
@@ -44,10 +44,8 @@ def read(document: JsonDocument, seed: int) -> Experiment:
         for share in ("mean", *SHARES):
             key = "median" if share == "p50" else share
             measured[f"{metric}_{share}_ms"] = number(document, *LATENCY, name, key) * 1e3
-    prompt, output = (
-        drawn_lengths(document, served, seed + at, QUANTILES, "successes", f"{which}_len")
-        for at, which in enumerate(("prompt", "output"))
-    )
+    places = (("successes", f"{which}_len") for which in ("prompt", "output"))
+    tokens = drawn_tokens(document, served, seed, QUANTILES, places)
     mean_output = number(document, "successes", "output_len", "mean", least=1)
     notes = ["gaps are taken to be constant"]
     if mean_output > 1:
@@ -67,5 +65,5 @@ def read(document: JsonDocument, seed: int) -> Experiment:
         notes.append(
             f"the client sent {late_ms / 1e3:.3g} s late on average, with about {cap} requests under way"
         )
-    load = Load(benchmark_ms(served, sent_rps, float("inf"), seed), prompt, output, cap)
+    load = Load(benchmark_ms(served, sent_rps, float("inf"), seed), *tokens, cap)
     return Experiment(document.source.name, load, measured, tuple(notes))

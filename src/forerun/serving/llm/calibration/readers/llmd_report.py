@@ -15,7 +15,7 @@ from forerun.serving.llm.calibration.experiment import Experiment, Load
 from forerun.serving.llm.calibration.readers.values import (
     Described,
     count,
-    drawn_lengths,
+    drawn_tokens,
     maybe,
     number,
     times,
@@ -62,14 +62,12 @@ def read(document: Described, seed: int) -> Experiment:
     measured = _figures(document, place)
     rate = ("requests_per_sec",) if version == "0.1" else ("request_rate", "mean")
     measured["throughput_rps"] = number(document, *place, "throughput", *rate, least=1e-9)
-    prompt, output = (
-        drawn_lengths(document, served, seed + at, QUANTILES, *place, "requests", f"{which}_length")
-        for at, which in enumerate(("input", "output"))
-    )
+    places = ((*place, "requests", f"{which}_length") for which in ("input", "output"))
+    tokens = drawn_tokens(document, served, seed, QUANTILES, places)
     notes += _derived(document, place, measured)
     rate_rps, cap, said = _sending(document, version, measured["throughput_rps"])
     notes.append(f"the report does not list requests: lengths are drawn like its distributions; {said}")
-    load = Load(benchmark_ms(served, rate_rps, math.inf, seed), prompt, output, cap)
+    load = Load(benchmark_ms(served, rate_rps, math.inf, seed), *tokens, cap)
     return Experiment(document.name, load, measured, tuple(notes))
 
 

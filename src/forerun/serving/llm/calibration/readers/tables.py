@@ -15,13 +15,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from forerun.core.errors import TraceError
-from forerun.core.trace.rows import Field, gathered, read_rows
+from forerun.core.trace.rows import Field, gathered, read_rows, spelled
 from forerun.core.trace.source import Source
+from forerun.serving.inputs.pipeline import Ints
 from forerun.serving.llm.calibration.experiment import Experiment, Steps, recorded
 
 Columns = Mapping[str, NDArray[Any]]
 #: tokens of a block in tables of steps that count blocks
 BLOCK_TOKENS: Final = 16
+#: instants in BLIS's shorter form, and what its traces call them: planned, sent, first token, last token
+INSTANTS: Final = {
+    "arrival_us": "arrival_time_us",
+    "send_us": "send_time_us",
+    "first_us": "first_chunk_time_us",
+    "last_us": "last_chunk_time_us",
+}
 
 
 def _times(unit: str, *names: str, **others: Any) -> tuple[Field, ...]:
@@ -45,36 +53,31 @@ def read(source: Source, head: Sequence[str], known: str) -> list[Experiment | S
     """
     names = {name.strip().strip('"') for name in (head[0] if head else "").split(",")}
     for fields, made in _LAYOUTS:
-        if all(field.header in names for field in fields if field.required):
-            optional = [field for field in fields if field.required or field.header in names]
-            return made(source.name, gathered(read_rows(source, optional)).columns)
+        if all(names.intersection(field.headers) for field in fields if field.required):
+            return made(source.name, gathered(read_rows(source, spelled(source, fields))).columns)
     shown = ", ".join(sorted(names)[:8])
     raise TraceError.at(source.name, f"is no table that is known: its columns are {shown}; {known}")
 
 
 def _own(name: str, columns: Columns) -> list[Experiment | Steps]:
     arrival_ms = columns["arrival_ms"]
-    sent_ms = columns.get("send_ms", arrival_ms)
-    return [_requests(name, columns, arrival_ms, sent_ms, columns["ttft_ms"], columns["e2e_ms"])]
+    sent_ms, tokens = columns.get("send_ms", arrival_ms), (columns["prompt_tokens"], columns["output_tokens"])
+    return [_requests(name, tokens, arrival_ms, sent_ms, columns["ttft_ms"], columns["e2e_ms"])]
 
 
 def _lmbenchmark(name: str, columns: Columns) -> list[Experiment | Steps]:
+    """One experiment a rate. Its own file does not say the rate: instants are seconds since 1970, counts of tokens may be
+    written 75.0."""
+    rates = columns.get("qps", np.zeros(len(columns["launch_s"])))
+    begin_s = 0.0 if "qps" in columns else columns["launch_s"].min()
     made: list[Experiment | Steps] = []
-    for rate in np.unique(columns["qps"]).tolist():
-        own = {key: values[columns["qps"] == rate] for key, values in columns.items()}
-        launch_ms, ttft_ms = own["launch_s"] * 1e3, own["ttft_s"] * 1e3
-        tokens = {"prompt_tokens": own["prompt_tokens"], "output_tokens": own["generation_tokens"]}
-        e2e_ms = ttft_ms + own["generation_s"] * 1e3
-        made.append(_requests(f"{name}, {rate:g} requests/s", tokens, launch_ms, launch_ms, ttft_ms, e2e_ms))
+    for rate in np.unique(rates).tolist():
+        own = {key: values[rates == rate] for key, values in columns.items()}
+        launch_ms, ttft_ms = (own["launch_s"] - begin_s) * 1e3, own["ttft_s"] * 1e3
+        tokens, e2e_ms = (own["prompt_tokens"], own["generation_tokens"]), ttft_ms + own["generation_s"] * 1e3
+        part = f"{name}, {rate:g} requests/s" if "qps" in columns else name
+        made.append(_requests(part, tokens, launch_ms, launch_ms, ttft_ms, e2e_ms))
     return made
-
-
-def _lmbenchmark_rows(name: str, columns: Columns) -> list[Experiment | Steps]:
-    """Its own file, which does not say the rate: instants are seconds since 1970, counts of tokens may be written 75.0."""
-    launch_ms, ttft_ms = (columns["launch_time"] - columns["launch_time"].min()) * 1e3, columns["ttft"] * 1e3
-    tokens = {"prompt_tokens": columns["prompt_tokens"], "output_tokens": columns["generation_tokens"]}
-    e2e_ms = ttft_ms + columns["generation_time"] * 1e3
-    return [_requests(name, tokens, launch_ms, launch_ms, ttft_ms, e2e_ms)]
 
 
 def _blis_requests(name: str, columns: Columns) -> list[Experiment | Steps]:
@@ -84,42 +87,28 @@ def _blis_requests(name: str, columns: Columns) -> list[Experiment | Steps]:
     if not good.any():
         raise TraceError.at(name, "every request failed or has no tokens")
     own = {key: values[good] for key, values in columns.items()}
-    tokens = {"prompt_tokens": own["input_tokens"], "output_tokens": own["output_tokens"]}
-    arrival_ms = own["arrival_us"] / 1e3
-    return [
-        _requests(
-            name, tokens, arrival_ms, arrival_ms, own["ttft_s"] * 1e3, own["e2e_s"] * 1e3, int((~good).sum())
-        )
-    ]
-
-
-def _blis_short_trace(name: str, columns: Columns) -> list[Experiment | Steps]:
-    return _sent(name, columns, columns["ok"] == 1, ("arrival_us", "send_us", "first_us", "last_us"))
+    tokens, arrival_ms = (own["input_tokens"], own["output_tokens"]), own["arrival_us"] / 1e3
+    ttft_ms, e2e_ms = own["ttft_s"] * 1e3, own["e2e_s"] * 1e3
+    return [_requests(name, tokens, arrival_ms, arrival_ms, ttft_ms, e2e_ms, int((~good).sum()))]
 
 
 def _blis_trace(name: str, columns: Columns) -> list[Experiment | Steps]:
-    instants = ("arrival_time_us", "send_time_us", "first_chunk_time_us", "last_chunk_time_us")
-    return _sent(name, columns, columns["status"] == "ok", instants)
-
-
-def _sent(
-    name: str, columns: Columns, good: NDArray[np.bool_], instants: Sequence[str]
-) -> list[Experiment | Steps]:
     """Requests by instants in microseconds: planned, sent, first token, last token."""
-    good = good & (columns["output_tokens"] >= 1)
+    good = columns["ok"] == 1 if "ok" in columns else columns["status"] == "ok"
+    good &= columns["output_tokens"] >= 1
     if not good.any():
         raise TraceError.at(name, "no request was answered")
-    arrival, send, first, last = (columns[key][good].astype(np.float64) / 1e3 for key in instants)
+    arrival, send, first, last = (columns[key][good].astype(np.float64) / 1e3 for key in INSTANTS)
     prompt = columns["input_tokens"]
     if "server_input_tokens" in columns and (columns["server_input_tokens"][good] > 0).all():
         prompt = columns["server_input_tokens"]
-    tokens = {"prompt_tokens": prompt[good], "output_tokens": columns["output_tokens"][good]}
+    tokens = (prompt[good], columns["output_tokens"][good])
     return [_requests(name, tokens, arrival, send, first - send, last - send, int((~good).sum()))]
 
 
 def _requests(
     name: str,
-    tokens: Columns,
+    tokens: tuple[Ints, Ints],
     planned_ms: NDArray[np.float64],
     sent_ms: NDArray[np.float64],
     ttft_ms: NDArray[np.float64],
@@ -132,8 +121,7 @@ def _requests(
         what = f"{len(wrong)} requests end before their first token or have it before they are sent, the first is {first}"
         raise TraceError.at(name, what)
     notes = [f"{failed} requests failed or have no tokens and are left out"] if failed else []
-    sizes = (tokens["prompt_tokens"], tokens["output_tokens"])
-    return recorded(name, planned_ms, sent_ms, ttft_ms, e2e_ms, sizes, notes)
+    return recorded(name, planned_ms, sent_ms, ttft_ms, e2e_ms, tokens, notes)
 
 
 def _own_steps(name: str, columns: Columns) -> list[Experiment | Steps]:
@@ -179,18 +167,13 @@ _LAYOUTS: Final[tuple[tuple[tuple[Field, ...], _Made], ...]] = (
     ),
     (
         (
-            *_times("rps", "qps", minimum=1e-9),
-            *_times("s", "launch_s", "ttft_s", "generation_s"),
+            *_times("rps", "qps", minimum=1e-9, required=False),
+            *_times("s", "launch_s", spellings=("launch_time",)),
+            *_times("s", "ttft_s", spellings=("ttft",)),
+            *_times("s", "generation_s", spellings=("generation_time",)),
             *_counts("prompt_tokens", "generation_tokens"),
         ),
         _lmbenchmark,
-    ),
-    (
-        (
-            *_times("s", "launch_time", "ttft", "generation_time"),
-            *_counts("prompt_tokens", "generation_tokens"),
-        ),
-        _lmbenchmark_rows,
     ),
     (
         (
@@ -202,15 +185,15 @@ _LAYOUTS: Final[tuple[tuple[tuple[Field, ...], _Made], ...]] = (
     ),
     (
         (
-            *_times("us", "arrival_us", "send_us", "first_us", "last_us"),
+            *_times("us", *INSTANTS),
             *_counts("input_tokens", "output_tokens", "ok", minimum=0),
             Field(name="server_input_tokens", kind="int", minimum=0, required=False),
         ),
-        _blis_short_trace,
+        _blis_trace,
     ),
     (
         (
-            *_times("us", "arrival_time_us", "send_time_us", "first_chunk_time_us", "last_chunk_time_us"),
+            *(Field(name=name, unit="us", column=column) for name, column in INSTANTS.items()),
             *_counts("input_tokens", "output_tokens", minimum=0),
             Field(name="server_input_tokens", kind="int", minimum=0, required=False),
             Field(name="status", kind="text"),

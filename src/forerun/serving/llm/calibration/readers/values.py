@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, Protocol
+from types import MappingProxyType
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 
 from forerun.core.errors import Problem, ScenarioError, TraceError
 from forerun.core.scenario.text import Document, read_document
+from forerun.core.trace.documents import JsonDocument, Place
 from forerun.serving.inputs.pipeline import Floats, Ints
 from forerun.serving.llm.calibration.experiment import SHARES
 
@@ -19,21 +21,6 @@ UNITS: Final = {"ns": 1e-6, "us": 1e-3, "ms": 1.0, "s": 1e3}
 #: tokens of one prompt or answer, and requests of one benchmark, at most
 MOST_TOKENS: Final = 10_000_000
 MOST_REQUESTS: Final = 5_000_000
-
-
-class Described(Protocol):
-    """A document whose values are read: what it contains, its name, and the error about a value."""
-
-    @property
-    def value(self) -> Any:
-        """What it contains."""
-
-    @property
-    def name(self) -> str:
-        """Of the file."""
-
-    def error(self, what: str, *place: str | int) -> TraceError:
-        """The error that ends the reading because of the value at a place."""
 
 
 class YamlDocument:
@@ -65,6 +52,10 @@ class YamlDocument:
     def error(self, what: str, *place: str | int) -> TraceError:
         """The error that ends the reading because of the value at a place."""
         return TraceError(Problem(self._document.where(place), what))
+
+
+#: what values are read from: with `value`, what it contains, `name`, of the file, and `error`, which ends the reading
+Described: TypeAlias = JsonDocument | YamlDocument
 
 
 def section(document: Described, *place: str | int) -> Mapping[str, Any]:
@@ -126,12 +117,12 @@ def lengths(table: Sequence[tuple[float, float]], mean: float, n: int, seed: int
 
     Parameters
     ----------
-    table : (share, value) from the share 0 to 1, ascending; empty: all have the mean.
+    table : (share, value) from the share 0 to 1, ascending; where there are not two, all have the mean.
     mean : of all.
     n : how many are wanted.
     seed : of their order.
     """
-    if not table:
+    if len(table) < 2:
         return np.full(n, max(1, round(mean)), dtype=np.int64)
     shares, values = zip(*table)
     drawn = np.interp((np.arange(n) + 0.5) / n, shares, values)
@@ -141,28 +132,33 @@ def lengths(table: Sequence[tuple[float, float]], mean: float, n: int, seed: int
     return rounded[order]
 
 
-def drawn_lengths(
+def drawn_tokens(
     document: Described,
     n: int,
     seed: int,
     quantiles: Mapping[str, float],
-    *place: str | int,
-    mean: str = "mean",
-) -> Ints:
-    """Tokens like the quantiles and the mean of a summary. Raises TraceError where it has no mean.
+    places: Iterable[Place],
+    *,
+    spelt: Mapping[str, Place] = MappingProxyType({}),
+) -> tuple[Ints, Ints]:
+    """Tokens of prompts and of answers like the quantiles and the mean of their summaries. Raises TraceError where one has
+    no mean.
 
     Parameters
     ----------
     n : how many are wanted.
     seed : of their order.
-    quantiles : shares by the names that the summary has for them.
-    place : of the summary.
-    mean : its name there.
+    quantiles : shares by the names that a summary has for them.
+    places : of the summaries, that of prompts first.
+    spelt : where a summary has what is not under its own name (default: everything is).
     """
-    of_all = number(document, *place, mean, least=1)
-    found = [(share, maybe(document, *place, name)) for name, share in quantiles.items()]
-    table = [(share, value) for share, value in found if value is not None]
-    return lengths(table if len(table) > 1 else (), of_all, n, seed)
+    made: list[Ints] = []
+    for place in places:
+        at = {name: (*place, *spelt.get(name, (name,))) for name in ("mean", *quantiles)}
+        found = [(share, maybe(document, *at[name])) for name, share in quantiles.items()]
+        table = [(share, value) for share, value in found if value is not None]
+        made.append(lengths(table, number(document, *at["mean"], least=1), n, seed + len(made)))
+    return made[0], made[1]
 
 
 def times(
