@@ -46,7 +46,7 @@ def between(line: list[tuple[int, Point]], at: int) -> tuple[float, float]:
 def left_out(known: Medians, axis: str) -> list[tuple[float, float]]:
     """Every point inside the grid estimated from the others on its axis: relative errors of prompt and token."""
     errors = []
-    for line in (known.line(key, axis) for key in known.keys):
+    for line in (known.line(key, axis) for key in known.points):
         for i in range(1, len(line) - 1):
             at, point = line[i]
             prompt_ms, token_ms = between([*line[:i], *line[i + 1 :]], at)
@@ -64,7 +64,7 @@ def test_points_left_out_are_estimated_from_their_neighbours() -> None:
     known = splitwise()
     found = {axis: left_out(known, axis) for axis in ("prompt_tokens", "batch", "output_tokens")}
     every = [error for errors in found.values() for error in errors]
-    assert len(every) == 132 and len(known.keys) == 12
+    assert len(every) == 132 and len(known.points) == 12
     prompt, _, token, _ = quantiles(every)
     assert prompt <= 0.06 and token <= 0.03
     for errors, wanted in (
@@ -105,7 +105,7 @@ def test_points_that_the_summary_leaves_out() -> None:
 
 def test_measured_points_come_back_exactly() -> None:
     known = splitwise()
-    assert len(known.keys) == 12
+    assert len(known.points) == 12
     key = known.key("bloom-176b", "a100-80gb", 8)
     lengths, batches = known.line(key, "prompt_tokens"), known.line(key, "batch")
     assert (between(lengths, 2048)[0], between(batches, 32)[1]) == (540.4119, 65.3805)

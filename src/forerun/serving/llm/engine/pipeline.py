@@ -9,11 +9,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 
-from forerun.serving.engine.outcome import Batches, Requests, Run, Visits
+from forerun.serving.engine.outcome import Batches, Run, Visits
 from forerun.serving.engine.stagewise import Stagewise
 from forerun.serving.inputs.pipeline import SOURCE, Bools, Edge, Floats, Ints, Pipeline, Stage
 from forerun.serving.inputs.routing import incoming_edges, refused_queries
@@ -41,22 +41,6 @@ class Stream(NamedTuple):
         return Stream(self.query[rows], self.at_ms[rows], self.group[rows])
 
 
-class _Server(Protocol):
-    """What runs one stage, whichever engine that is. `feed` takes queries that enter, and where one does not come in
-    one group with the one before it; `left` gives (query, instant, number of its batch) since the last call.
-    """
-
-    def feed(self, query: Ints, enter_ms: Floats, begins: Bools) -> None: ...
-    def advance(self, until_ms: float) -> None: ...
-    def left(self) -> tuple[Ints, Floats, Ints]: ...
-    def record(self, queries: int) -> tuple[Visits, Batches, Requests | None]: ...
-    def reschedule(self, capacity: Changes) -> None: ...
-    @property
-    def ongoing(self) -> int: ...
-    @property
-    def working(self) -> int: ...
-
-
 class MixedRun:
     """A run of a pipeline with language models under way; the number of queries to come is known."""
 
@@ -82,7 +66,7 @@ class MixedRun:
         self.pipeline = pipeline
         self.queries = queries
         self._slo_ms = slo_ms
-        self._servers: list[_Server] = [
+        self._servers: list[_BatchStage | ApartStage | LanguageStage] = [
             _BatchStage(stage, slo_ms, most_replicas)
             if stage.llm is None
             else ApartStage(stage.llm, stage.replicas, keep=keep)
@@ -183,7 +167,8 @@ def simulate_mixed(pipeline: Pipeline, arrivals_ms: Floats, slo_ms: float, *, ke
 
 
 class _BatchStage:
-    """A stage without a language model, by itself; positions are places in the order of entry.
+    """A stage without a language model, by itself; methods as those of `LanguageStage`. Positions are places in the order
+    of entry.
 
     Parameters
     ----------

@@ -147,6 +147,8 @@ def requests_of(replicas: Replicas | ApartReplicas, enqueue_ms: Floats) -> tuple
     gaps = gap_cells(np.array([gap for request in counted for gap in request.gaps_ms]))
     served = np.array(list(replicas.requests), dtype=np.int64)
     recorded = iterations_of(columns(replicas.iterations))
+    drafted = sum(one.drafted for one in replicas.replicas)
+    accepted = sum(one.accepted for one in replicas.replicas)
     return records_of(
         enqueue_ms,
         served,
@@ -155,5 +157,5 @@ def requests_of(replicas: Replicas | ApartReplicas, enqueue_ms: Floats) -> tuple
         gaps,
         len(replicas.iterations),
         recorded,
-        None if replicas.llm.speculation is None else Guesses(replicas.drafted, replicas.accepted),
+        None if replicas.llm.speculation is None else Guesses(drafted, accepted),
     )

@@ -286,11 +286,6 @@ class Replica:
         return len(self.queue) + len(self.running)
 
     @property
-    def used_share(self) -> float:
-        """Of the blocks, those that requests have."""
-        return 1.0 - self.cache.free / self.llm.kv_blocks
-
-    @property
     def due(self) -> bool:
         """There is something to do."""
         return bool(self.open or (self._next is not None and self._next.given))
@@ -711,16 +706,6 @@ class Replicas:
         self._new: list[tuple[float, Request]] = []
         self._coming: deque[tuple[float, Request]] = deque()
 
-    @property
-    def drafted(self) -> int:
-        """Tokens that drafts proposed."""
-        return sum(replica.drafted for replica in self.replicas)
-
-    @property
-    def accepted(self) -> int:
-        """Of these, right ones."""
-        return sum(replica.accepted for replica in self.replicas)
-
     def end(self, now_ms: float) -> list[list[int]]:
         """Iterations that end now, in the order they began: the queries that leave with each."""
         due = [r for r in self.replicas if r.busy is not None and r.busy.end_ms == now_ms]
@@ -802,7 +787,8 @@ class Replicas:
         """The replica with the highest score, of equal ones that whose turn it is."""
         if now_ms >= self._looked_ms + routing.refresh_ms:
             self._looked_ms = now_ms
-            self._shown = [(len(one.queue), one.used_share) for one in self.replicas]
+            blocks = self.llm.kv_blocks
+            self._shown = [(len(one.queue), 1.0 - one.cache.free / blocks) for one in self.replicas]
         waiting = [count for count, _ in self._shown[: self.active]]
         fewest, most = min(waiting), max(waiting)
 

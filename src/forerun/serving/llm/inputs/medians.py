@@ -45,8 +45,7 @@ class Key(NamedTuple):
         return f"{self.model} on {self.tensor_parallel} x {self.hardware}"
 
 
-@dataclass(frozen=True)
-class Point:
+class Point(NamedTuple):
     """One measured point.
 
     Parameters
@@ -65,23 +64,18 @@ class Point:
     token_ms: float
 
 
+@dataclass(frozen=True)
 class Medians:
     """Measured points by what was measured.
 
     Parameters
     ----------
-    points : of each model, hardware and split; medians where a point was repeated.
+    points : of each model, hardware and split in file order, ascending; medians where a point was repeated.
     name : of the file, for messages.
     """
 
-    def __init__(self, points: Mapping[Key, Sequence[Point]], name: str) -> None:
-        self._points = {key: tuple(measured) for key, measured in points.items()}
-        self.name = name
-
-    @property
-    def keys(self) -> tuple[Key, ...]:
-        """What was measured, in file order."""
-        return tuple(self._points)
+    points: Mapping[Key, Sequence[Point]]
+    name: str
 
     def key(self, model: str, hardware: str, tensor_parallel: int) -> Key:
         """The key of a model on a machine.
@@ -95,7 +89,7 @@ class Medians:
         """
         asked = Key(model, hardware, tensor_parallel)
         for place, what in enumerate(("model", "hardware", "tensor_parallel")):
-            left = [key for key in self.keys if key[:place] == asked[:place]]
+            left = [key for key in self.points if key[:place] == asked[:place]]
             known = list(dict.fromkeys(str(key[place]) for key in left))
             if str(asked[place]) not in known:
                 where = f" of {' on '.join(map(str, asked[:place]))}" if place else ""
@@ -158,26 +152,18 @@ class Medians:
         """
         base, axes = self._base(key), ("prompt_tokens", "batch", "output_tokens")
         others = [name for name in axes if name != axis]
-        line = [
+        return [
             (getattr(point, axis), point)
-            for point in self._points[key]
+            for point in self.points[key]
             if all(getattr(point, name) == getattr(base, name) for name in others)
         ]
-        return sorted(line, key=lambda item: item[0])
 
     def _base(self, key: Key) -> Point:
         """Where the measured axes cross: the point that shares most coordinates with the others."""
-        points = self._points[key]
-
-        def shared(point: Point) -> int:
-            return sum(
-                (point.prompt_tokens == other.prompt_tokens)
-                + (point.batch == other.batch)
-                + (point.output_tokens == other.output_tokens)
-                for other in points
-            )
-
-        return max(points, key=shared)
+        points = self.points[key]
+        return max(
+            points, key=lambda one: sum(own == its for other in points for own, its in zip(one[:3], other))
+        )
 
 
 def read_medians(path: Path, name: str = "") -> Medians:

@@ -75,10 +75,9 @@ class _Checked:
         self.claims, self.inputs, self.numbers = certificate, inputs, tuple(range(1, traces + 1)) or (0,)
         self.scenario, self.max_replicas = inputs.scenario, max_replicas
         self.served: dict[str, LanguageModelSpec] = {
-            name: placed.llm
+            stage.name: llm
             for stage in self.scenario.stages
-            for name, placed in self.scenario.configuration.items()
-            if name == stage.name and placed.llm is not None
+            if (llm := self.scenario.configuration[stage.name].llm) is not None
         }
         prices = {**ARTIFACT_PRICES_USD_PER_H, **self.scenario.prices_usd_per_h}
         self.prices = {name: Fraction(repr(float(usd))) for name, usd in prices.items()}

@@ -7,6 +7,7 @@ choice for every such stage. Stages without a language model stay as the scenari
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
@@ -18,7 +19,7 @@ from forerun.serving.inputs.clients import UNLIMITED
 from forerun.serving.inputs.inputs import Inputs
 from forerun.serving.inputs.profile import ARTIFACT_PRICES_USD_PER_H
 from forerun.serving.inputs.routing import visited_stages
-from forerun.serving.llm.inputs.model import LanguageModel, Prefixes
+from forerun.serving.llm.inputs.model import LanguageModel
 from forerun.serving.llm.inputs.resolve import language_model_of
 from forerun.serving.llm.plan.draws import drawn
 from forerun.serving.llm.scenario.language_model import (
@@ -149,10 +150,7 @@ class Space:
     @property
     def count(self) -> int:
         """How many cells there are."""
-        product = 1
-        for stage in self.stages:
-            product *= len(stage.specs) * len(stage.replicas)
-        return product
+        return math.prod(len(stage.specs) * len(stage.replicas) for stage in self.stages)
 
     @property
     def varied(self) -> tuple[str, ...]:
@@ -377,16 +375,10 @@ def _limits_of(spec: LanguageModelSpec, stage: str, inputs: Inputs) -> LanguageM
     """A variant's limits and costs, with one request of two tokens; no token is drawn and no trace is read for them."""
     bare = spec.with_(
         tokens=FixedTokens(prompt=1, output=1),
-        balance="round-robin",
-        prefix_cache=None,
+        prefix_cache=spec.prefix_cache and DrawnPrefixes(system_prompts=1, system_tokens=1),
         scheduler=ChunkedPrefill(),
     )
     model, _ = language_model_of(bare, stage, inputs.files, None, 1, 0)
     rules, pool = spec.scheduler.rules(), model.decode
-    if pool is not None:
-        routing = (spec.decode and spec.decode.balance) or (
-            spec.balance if spec.balance in ("round-robin", "least-requests", "random") else "round-robin"
-        )
-        pool = replace(pool, llm=replace(pool.llm, rules=rules, routing=routing))
-    shared = None if spec.prefix_cache is None else Prefixes.none(1)
-    return replace(model, routing=spec.balance, rules=rules, decode=pool, shared=shared)
+    pool = None if pool is None else replace(pool, llm=replace(pool.llm, rules=rules))
+    return replace(model, rules=rules, decode=pool)
