@@ -18,7 +18,7 @@ from forerun.serving.engine.stagewise import Stagewise
 from forerun.serving.inputs.pipeline import SOURCE, Bools, Edge, Floats, Ints, Pipeline, Stage
 from forerun.serving.inputs.routing import incoming_edges, refused_queries
 from forerun.serving.llm.engine.apart import ApartStage
-from forerun.serving.llm.engine.stage import Changes, LanguageStage
+from forerun.serving.llm.engine.stage import Changes, LanguageStage, instants_twice
 from forerun.serving.policy.tuning import ModelView
 
 
@@ -35,10 +35,6 @@ class Stream(NamedTuple):
     query: Ints
     at_ms: Floats
     group: Ints
-
-    def only(self, rows: Bools) -> Stream:
-        """Some of its queries."""
-        return Stream(self.query[rows], self.at_ms[rows], self.group[rows])
 
 
 class MixedRun:
@@ -244,7 +240,7 @@ class _Join:
     def entries(self, parents: list[Stream]) -> tuple[Ints, Floats, Bools]:
         """(query, instant, whether a new group begins), ordered by instant, place of the parent, order there."""
         streams = [
-            parent if always else parent.only(taken[parent.query])
+            parent if always else Stream._make(column[taken[parent.query]] for column in parent)
             for parent, taken, always in zip(parents, self._taken, self._always)
         ]
         query = np.concatenate([stream.query for stream in streams])
@@ -267,5 +263,4 @@ class _Join:
 
     def ties(self, batches: Batches) -> int:
         """Instants at which two batches end, two groups enter, or both."""
-        _, counts = np.unique(np.concatenate([*self._group_ms, batches.end_ms]), return_counts=True)
-        return int(np.count_nonzero(counts > 1))
+        return instants_twice([*self._group_ms, batches.end_ms])

@@ -326,12 +326,8 @@ class LanguageStage:
             if sending is None
             else run_closed(model, self._state, sending, until_ms)
         ):
-            self._longer_iterations()
-
-    def _longer_iterations(self) -> None:
-        """Space for more iterations."""
-        capacity = 2 * len(self._state.iterations) + 2 * len(self._state.replicas)
-        self._state = self._state._replace(iterations=_longer(self._state.iterations, capacity))
+            capacity = 2 * len(self._state.iterations) + 2 * len(self._state.replicas)
+            self._state = self._state._replace(iterations=_longer(self._state.iterations, capacity))
 
     def left(self) -> tuple[Ints, Floats, Ints]:
         """(query, instant, iteration) of the requests that have left since the last call, in order."""

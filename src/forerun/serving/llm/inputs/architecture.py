@@ -260,15 +260,8 @@ class _Configuration:
 
     def _bits(self) -> int:
         """Bits of a value as the model was saved."""
-        found = next(
-            (
-                part[key]
-                for part in (self._text, self._whole)
-                for key in ("dtype", "torch_dtype")
-                if part.get(key)
-            ),
-            None,
-        )
+        given = [part.get(key) for part in (self._text, self._whole) for key in ("dtype", "torch_dtype")]
+        found = next(filter(None, given), None)
         if found is None:
             raise self._wrong("torch_dtype", f"is missing; known: {', '.join(BITS)}")
         if str(found) not in BITS:

@@ -33,7 +33,7 @@ class Cost:
     Parameters
     ----------
     terms : (a, b_p, b_d, b_k, c) of a + b_p max(0, P - h) + b_d D + b_k K + c A with P prefill tokens, D decodes, K cached
-        tokens of the decodes and A = sum of g (cached + g / 2) over the prefill chunks g.
+        tokens of the decodes and A = sum of g (cached + g / 2) over the prefill chunks g (default: all 0, for tables).
     prefill_ms : float64[tokens + 1], of P prompt tokens alone, indices from 0; of length 1 where the terms count.
     decode_ms : float64[requests + 1], of D decodes alone, indices from 0; of length 1 where the terms count.
     request_ms : of a request outside of iterations, before it joins the queue: network, tokens, client (default 0).

@@ -67,9 +67,8 @@ def language_model_of(
     """
     where = _path(stage)
     cost, notes = _cost(spec.cost, spec.token_budget, spec.max_seqs, files)
-    blocks, noted = _blocks(spec, stage, files, f"{where}.memory")
+    blocks, token_bytes, noted = _memory(spec, stage, files, f"{where}.memory")
     notes += noted
-    token_bytes = _token_bytes(spec, files, f"{where}.memory")
     if sessions is not None and sessions.own is not None:
         prompt, output = sessions.own
     else:
@@ -126,11 +125,14 @@ def _path(stage: str) -> str:
     return f"$.configuration.{stage}.llm"
 
 
-def _blocks(spec: LanguageModelSpec, stage: str, files: ScenarioFiles, where: str) -> tuple[int, list[str]]:
-    """Blocks of the cache, as given or from the model's configuration; with a note of what they follow from."""
+def _memory(
+    spec: LanguageModelSpec, stage: str, files: ScenarioFiles, where: str
+) -> tuple[int, float, list[str]]:
+    """Blocks of the cache, and keys and values of a token on all accelerators of a replica (0: not known), as given or from
+    the model's configuration; with a note of what they follow from."""
     if spec.memory is None:
         assert spec.kv_blocks is not None, "the scenario has one of the two"
-        return spec.kv_blocks, []
+        return spec.kv_blocks, spec.kv_token_bytes, []
     model = files.architecture(spec.memory.model)
     use = memory_use(spec, spec.memory, model, where)
     note = (
@@ -138,7 +140,8 @@ def _blocks(spec: LanguageModelSpec, stage: str, files: ScenarioFiles, where: st
         f"parameters ({use.weights_bytes / 1e9:.3g} GB on each accelerator) and {use.block_bytes / spec.block_tokens:,.0f} "
         "bytes a token; activations are estimated" * (spec.memory.activations_bytes is None)
     )
-    return use.blocks, [note, *model.notes]
+    token_bytes = use.block_bytes / spec.block_tokens * spec.memory.tensor_parallel
+    return use.blocks, spec.kv_token_bytes or token_bytes, [note, *model.notes]
 
 
 def _lacks(llm: LanguageModel, whose: str) -> Iterator[str]:
@@ -159,14 +162,6 @@ def _pools(llm: LanguageModel) -> list[tuple[str, LanguageModel]]:
     if llm.decode is None:
         return [("its", llm)]
     return [("the prefilling replicas'", llm), ("the decoding replicas'", llm.decode.llm)]
-
-
-def _token_bytes(spec: LanguageModelSpec, files: ScenarioFiles, where: str) -> float:
-    """Keys and values of a token on all accelerators of a replica, as given or from the configuration; 0: not known."""
-    if spec.kv_token_bytes or spec.memory is None:
-        return spec.kv_token_bytes
-    use = memory_use(spec, spec.memory, files.architecture(spec.memory.model), where)
-    return use.block_bytes / spec.block_tokens * spec.memory.tensor_parallel
 
 
 def _decode_pool(
@@ -191,7 +186,7 @@ def _decode_pool(
         own_spec = msgspec.structs.replace(
             spec, max_seqs=seats, token_budget=budget, kv_blocks=None, memory=given.memory
         )
-        blocks, noted = _blocks(own_spec, f"{stage} (decode)", files, f"{_path(stage)}.decode.memory")
+        blocks, _, noted = _memory(own_spec, f"{stage} (decode)", files, f"{_path(stage)}.decode.memory")
         notes += noted
     alike = llm.routing in ("round-robin", "least-requests", "random")
     own = replace(

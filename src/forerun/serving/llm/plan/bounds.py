@@ -132,7 +132,7 @@ class Bounds:
             llm.shared is None,
         )
         p, o, who = self._once(held, lambda: _tokens(llm))
-        each_ms, costs = llm.cost.beside_ms, () if llm.cost.tabled else llm.cost.terms
+        each_ms, costs = llm.cost.beside_ms, llm.cost.terms
         late = self._once(
             ("late", number, *who, each_ms, costs, llm.token_budget, llm.limits),
             lambda: self._late(llm, p, o, slo_ms),
@@ -260,8 +260,6 @@ def _prefill(llm: LanguageModel, p: Floats) -> tuple[Floats, Floats]:
 
 
 def _prefill_ms(llm: LanguageModel, prefill: Floats, pairs: Floats) -> Floats:
-    if llm.cost.tabled:
-        return np.zeros(len(prefill))
     _, of_prefill, _, _, of_attention = llm.cost.terms
     return of_prefill * prefill + of_attention * pairs
 
@@ -272,8 +270,6 @@ def _decode_ms(llm: LanguageModel, p: Floats, o: Floats) -> Floats:
     A request that is preempted emits its next token behind a second prefill instead; where that is not certain to take as
     long as a decode, nothing is counted.
     """
-    if llm.cost.tabled:
-        return np.zeros(len(p))
     _, of_prefill, of_decode, of_kv, _ = llm.cost.terms
     again = np.ones(len(p)) if llm.shared is not None else p + 1
     longer = (of_prefill * again >= of_decode + of_kv * p) & (

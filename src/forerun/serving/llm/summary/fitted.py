@@ -155,13 +155,13 @@ def _rerun(before: Inputs, factor: float) -> tuple[Inputs, Run]:
 
 def slower(pipeline: Pipeline, factor: float) -> Pipeline:
     """A pipeline with iterations that take so much longer, where costs were fitted."""
-    return replace(pipeline, stages=tuple(_slower(stage, factor) for stage in pipeline.stages))
-
-
-def _slower(stage: Stage, factor: float) -> Stage:
-    if stage.llm is None or stage.llm.cost.fit is None:
-        return stage
-    return replace(stage, llm=replace(stage.llm, cost=stage.llm.cost.longer(factor)))
+    stages = (
+        stage
+        if stage.llm is None or stage.llm.cost.fit is None
+        else replace(stage, llm=replace(stage.llm, cost=stage.llm.cost.longer(factor)))
+        for stage in pipeline.stages
+    )
+    return replace(pipeline, stages=tuple(stages))
 
 
 def _beyond(stage: Stage, record: FitRecord, run: Run, number: int) -> list[str]:
