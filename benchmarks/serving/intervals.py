@@ -3,20 +3,27 @@
 A family is what shares model, precision, accelerator, program and client; its experiments err alike, and its figures each
 on a scale of its own. If a new family is as any other, a figure of it is as likely in each part of the families' errors,
 where each family weighs the same and one share of a family is kept for what none of them shows [Dunn, Wasserman and Ramdas,
-JASA 2023]. So an interval of 90 % needs nine families, one of 95 % nineteen.
+JASA 2023]. So an interval of 90 % needs nine families, one of 95 % nineteen. A figure that so many have stands for itself;
+others are taken together, each over its own scale.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 
 def least_families(covered: float) -> int:
     """How many families an interval needs at least that contains such a share of the figures of another."""
     return math.ceil(covered / (1 - covered) - 1e-9)
+
+
+#: families that have a figure from which on its own errors are enough
+ENOUGH: Final = least_families(0.95)
 
 
 def half_widths(families: Sequence[Mapping[str, Sequence[float]]], covered: float) -> dict[str, float]:
@@ -38,10 +45,18 @@ def half_widths(families: Sequence[Mapping[str, Sequence[float]]], covered: floa
     if len(families) < least_families(covered):
         return dict.fromkeys(figures, math.inf)
     parts = [np.concatenate([np.abs(own[name]) / scale[name] for name in own]) for own in families]
+    times, halves = _exceeded(parts, covered), {}
+    for figure, own_scale in scale.items():
+        alone = [np.abs(own[figure]) for own in families if figure in own]
+        halves[figure] = _exceeded(alone, covered) if len(alone) >= ENOUGH else times * own_scale
+    return halves
+
+
+def _exceeded(parts: Sequence[NDArray[np.float64]], covered: float) -> float:
+    """What a share of the sizes of another part should not exceed, where each part weighs the same."""
     sizes = np.concatenate(parts)
     order = np.argsort(sizes, kind="stable")
     weights = np.concatenate([np.full(len(part), 1 / len(part)) for part in parts])
-    reached = np.cumsum(weights[order]) / (len(families) + 1)
+    reached = np.cumsum(weights[order]) / (len(parts) + 1)
     at = int(np.searchsorted(reached, covered * (1 - 1e-9)))
-    times = float(sizes[order][min(at, len(sizes) - 1)])
-    return {figure: times * own for figure, own in scale.items()}
+    return float(sizes[order][min(at, len(sizes) - 1)])
