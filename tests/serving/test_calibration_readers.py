@@ -476,7 +476,7 @@ def test_records_of_aiperf(tmp_path: Path) -> None:
         ),
         (
             {"request_latency": {"value": 2, "unit": "ms"}},
-            "1 requests end before their first token, the first is 0",
+            "1 requests end before their first token or have it before they are sent, the first is 0",
         ),
         ({"output_sequence_length": {"value": 0, "unit": "tokens"}}, "output_sequence_length: 0 is below 1"),
         ({"request_start_ns": 1.5}, "request_start_ns: 1.5 is no instant in whole nanoseconds"),

@@ -8,6 +8,7 @@ from typing import Final
 
 import numpy as np
 
+from forerun.core.errors import TraceError
 from forerun.serving.inputs.pipeline import Floats, Ints
 
 #: shares of requests whose quantiles are compared, by the name of the quantile
@@ -143,7 +144,13 @@ def recorded(
     ttft_ms, e2e_ms : float64[n], from then to the first and to the last token.
     tokens : int64[n] each, of the prompt and of the answer.
     notes : what was left out (default: nothing).
+
+    Raises TraceError for a first token that comes before its request is sent or after the last one.
     """
+    wrong = np.flatnonzero((ttft_ms < 0) | (e2e_ms < ttft_ms))
+    if len(wrong):
+        what = f"{len(wrong)} requests end before their first token or have it before they are sent, the first is {wrong[0]}"
+        raise TraceError.at(name, what)
     order = np.argsort(planned_ms, kind="stable")
     planned_ms, sent_ms, ttft_ms, e2e_ms = (
         column[order].astype(np.float64) for column in (planned_ms, sent_ms, ttft_ms, e2e_ms)

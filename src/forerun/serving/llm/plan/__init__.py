@@ -25,7 +25,7 @@ from forerun.serving.llm.plan.confidence import (
     MORE,
     MOST_WORLDS,
     WORLDS,
-    Step,
+    Ladder,
     Tried,
     ladder,
     settling,
@@ -122,7 +122,7 @@ def language_plan(
     tables = {"options": _options_table(options)}
     doubt, cheaper = "", ""
     if tried is not None:
-        steps = list(ladder(search, best, confidence))
+        steps = ladder(search, best, confidence)
         tables["confidence"] = plan_tables.confidence_table(search, steps)
         # What it costs and in how many worlds it holds come first.
         costs = {name: summary.pop(name) for name in ("cost_usd_per_h", "per_million_tokens_usd")}
@@ -169,7 +169,7 @@ def _summary(
 ) -> dict[str, Any]:
     space, figures = search.space, plan.figures
     cheaper = [one for one in found.tried if one.key < best.key]
-    summary: dict[str, Any] = {
+    return {
         "cost_usd_per_h": plan.cost_usd_per_h,
         "per_million_tokens_usd": plan.per_million_tokens_usd,
         "attainment": figures.attainment,
@@ -184,9 +184,8 @@ def _summary(
         "cheaper_cells_bounded": sum(search.excluded(one) for one in cheaper),
         "cells_left_out": space.count
         - sum(search.excluded(one) or search.decided(one) for one in found.tried),
+        "cost_now_usd_per_h": _cost_now(inputs),
     }
-    summary["cost_now_usd_per_h"] = _cost_now(inputs)
-    return summary
 
 
 def _cost_now(inputs: Inputs) -> float:
@@ -395,7 +394,7 @@ def _in_worlds(search: Search, best: VisitedCell, tried: Tried, confidence: floa
     }
 
 
-def _settled_by(search: Search, best: VisitedCell, steps: list[Step], inputs: Inputs) -> list[str]:
+def _settled_by(search: Search, best: VisitedCell, steps: Ladder, inputs: Inputs) -> list[str]:
     """The measurement that is worth most, in words; none where none is worth anything."""
     found = settling(search, best, steps, inputs)
     if found is None:

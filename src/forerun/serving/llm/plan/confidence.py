@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -98,24 +98,17 @@ def tried_in(space: Space, cell: Cell, inputs: Inputs, behind: int, asked: float
             return Tried(tried, kept, share)
 
 
-class Step(NamedTuple):
-    """The plan at one confidence.
-
-    Parameters
-    ----------
-    confidence : share of the worlds that it must hold in.
-    best : a cheap one that does (None: none does).
-    """
-
-    confidence: float
-    best: VisitedCell | None
+#: by share of the worlds, a cheap cell that keeps the objectives in as many (None: none does)
+Ladder: TypeAlias = Mapping[float, VisitedCell | None]
 
 
-def ladder(search: Search, best: VisitedCell, confidence: float) -> Iterator[Step]:
+def ladder(search: Search, best: VisitedCell, confidence: float) -> Ladder:
     """Plans at some confidences, the one that was asked for among them, lowest first."""
-    for share in sorted({*CONFIDENCES, confidence}):
-        failing = may_miss(share, len(search.worlds))
-        yield Step(share, best if failing == search.failing else search.allowing(failing).cheap())
+    failing = {share: may_miss(share, len(search.worlds)) for share in sorted({*CONFIDENCES, confidence})}
+    return {
+        share: best if most == search.failing else search.allowing(most).cheap()
+        for share, most in failing.items()
+    }
 
 
 @dataclass(frozen=True)
@@ -138,7 +131,7 @@ class Measurement:
     minutes: float
 
 
-def settling(search: Search, best: VisitedCell, steps: list[Step], inputs: Inputs) -> Measurement | None:
+def settling(search: Search, best: VisitedCell, steps: Ladder, inputs: Inputs) -> Measurement | None:
     """The one measurement that is worth most: of the cheaper plans of lower confidence, that whose costs, once known, save
     most in expectation; None where costs do not decide whether one of them does.
 
@@ -149,7 +142,7 @@ def settling(search: Search, best: VisitedCell, steps: list[Step], inputs: Input
     inputs : the scenario's, on its own traffic.
     """
     space, cost = search.space, search.space.cost(best.cell)
-    cheaper = {one.best.cell: cost - space.cost(one.best.cell) for one in steps if one.best is not None}
+    cheaper = {one.cell: cost - space.cost(one.cell) for one in steps.values() if one is not None}
     found = [_measured(search, cell, float(saved), inputs) for cell, saved in cheaper.items() if saved > 0]
     settles = [one for one in found if 0 < one.holds < 1]
     return max(settles, key=lambda one: one.saving_usd_per_h, default=None)

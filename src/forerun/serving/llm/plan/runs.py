@@ -13,7 +13,7 @@ import numpy as np
 from forerun.serving.engine.modes.default import arrived
 from forerun.serving.engine.outcome import Run
 from forerun.serving.inputs.inputs import Inputs
-from forerun.serving.inputs.pipeline import Floats, Pipeline
+from forerun.serving.inputs.pipeline import Floats
 from forerun.serving.inputs.routing import visited_stages
 from forerun.serving.llm.calibration.knee import interval
 from forerun.serving.llm.engine.pipeline import MixedRun
@@ -223,7 +223,13 @@ def _figures(inputs: Inputs, run: Run) -> Figures:
     }
     for name in shares.keys() - lacking.keys():
         lacking[name] = 0.0 if enough else scenario.attainment - min(shares[name], scenario.attainment)
-    firsts, means = (np.concatenate(parts) for parts in _of_requests(pipeline, run))
+    served = [
+        (stage.llm, visits, requests)
+        for stage, visits, requests in zip(pipeline.stages, run.visits, run.requests)
+        if stage.llm is not None and requests is not None
+    ]
+    firsts = np.concatenate([ttft_ms(visits, requests) for _, visits, requests in served])
+    means = np.concatenate([tpot_ms(*one) for one in served])
     rate_rps, several = sent_rate_rps(inputs, run), means[~np.isnan(means)]
     visited = zip(pipeline.names, visited_stages(pipeline, queries))
     return Figures(
@@ -243,16 +249,6 @@ def _figures(inputs: Inputs, run: Run) -> Figures:
         output_tokens(inputs) / queries * rate_rps * 3600 or math.nan,
         float(several.std() / several.mean()) if len(several) else 0.0,
     )
-
-
-def _of_requests(pipeline: Pipeline, run: Run) -> tuple[list[Floats], list[Floats]]:
-    """Of the requests of each stage, the times to the first token and the mean times between tokens."""
-    firsts, means = [], []
-    for stage, visits, requests in zip(pipeline.stages, run.visits, run.requests):
-        if stage.llm is not None and requests is not None:
-            firsts.append(ttft_ms(visits, requests))
-            means.append(tpot_ms(stage.llm, visits, requests))
-    return firsts, means
 
 
 def _margins(inputs: Inputs, objectives: Sequence[TokenObjective], run: Run) -> dict[str, Margin]:

@@ -185,7 +185,10 @@ class Space:
     def now(self) -> Cell:
         """What the scenario runs now; it may lie outside the space."""
         return tuple(
-            Choice(_variant_of(placed.hardware, placed.llm), placed.replicas)
+            Choice(
+                Variant(placed.hardware, tuple(getattr(placed.llm, axis) for axis in PLAN_AXES)),
+                placed.replicas,
+            )
             for placed in (self.scenario.configuration[stage.name] for stage in self.stages)
             if placed.llm is not None
         )
@@ -365,10 +368,6 @@ def _variants(hardware: str, llm: LanguageModelSpec) -> Iterator[tuple[Variant, 
         there = one.on(llm)
         for settings in itertools.product(*axes):
             yield Variant(one.hardware, settings), there
-
-
-def _variant_of(hardware: str, llm: LanguageModelSpec) -> Variant:
-    return Variant(hardware, tuple(getattr(llm, axis) for axis in PLAN_AXES))
 
 
 def _limits_of(spec: LanguageModelSpec, stage: str, inputs: Inputs) -> LanguageModel:

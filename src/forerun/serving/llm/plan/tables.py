@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Final
 
 from forerun.core.result.stats import proportion_interval
 from forerun.core.result.tables import Column, Table, TableSchema
 from forerun.serving.inputs.inputs import Inputs
-from forerun.serving.llm.plan.confidence import Step
+from forerun.serving.llm.plan.confidence import Ladder
 from forerun.serving.llm.plan.runs import Figures, shown
 from forerun.serving.llm.plan.search import Search, VisitedCell
 from forerun.serving.llm.plan.space import Cell, Space
@@ -144,11 +143,11 @@ def cells_table(search: Search) -> Table:
     return Table.of_rows(CELLS, rows)
 
 
-def confidence_table(search: Search, steps: Sequence[Step]) -> Table:
+def confidence_table(search: Search, steps: Ladder) -> Table:
     """What more confidence costs."""
     rows: list[tuple[object, ...]] = []
     before = float("nan")
-    for share, best in steps:
+    for share, best in steps.items():
         cost, kept, name = float("nan"), (float("nan"),) * 3, ""
         if best is not None:
             cost, name = float(search.space.cost(best.cell)), search.space.named(best.cell)

@@ -61,9 +61,6 @@ def read(source: Source) -> Experiment:
     ttft_ms, e2e_ms, prompt, output = np.array(rows).T
     # Nanoseconds since 1970 are too many for a double: they count from the first.
     sent_ms = (np.array(sent_ns) - min(sent_ns)) / 1e6
-    if (late := np.flatnonzero(e2e_ms < ttft_ms)).size:
-        what = f"{late.size} requests end before their first token, the first is {late[0]}"
-        raise TraceError.at(source.name, what)
     left_out = {"failed or were cut off": failed, "warmed up": warming}
     notes = [f"{count} requests {why} and are left out" for why, count in left_out.items() if count]
     # Under a limit of requests under way all are wanted at once, and each is sent when another one ends.

@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 from forerun.core.errors import TraceError
 from forerun.core.trace.rows import Field, gathered, read_rows, spelled
 from forerun.core.trace.source import Source
-from forerun.serving.inputs.pipeline import Ints
 from forerun.serving.llm.calibration.experiment import Experiment, Steps, recorded
 
 Columns = Mapping[str, NDArray[Any]]
@@ -62,7 +61,7 @@ def read(source: Source, head: Sequence[str], known: str) -> list[Experiment | S
 def _own(name: str, columns: Columns) -> list[Experiment | Steps]:
     arrival_ms = columns["arrival_ms"]
     sent_ms, tokens = columns.get("send_ms", arrival_ms), (columns["prompt_tokens"], columns["output_tokens"])
-    return [_requests(name, tokens, arrival_ms, sent_ms, columns["ttft_ms"], columns["e2e_ms"])]
+    return [recorded(name, arrival_ms, sent_ms, columns["ttft_ms"], columns["e2e_ms"], tokens)]
 
 
 def _lmbenchmark(name: str, columns: Columns) -> list[Experiment | Steps]:
@@ -76,7 +75,7 @@ def _lmbenchmark(name: str, columns: Columns) -> list[Experiment | Steps]:
         launch_ms, ttft_ms = (own["launch_s"] - begin_s) * 1e3, own["ttft_s"] * 1e3
         tokens, e2e_ms = (own["prompt_tokens"], own["generation_tokens"]), ttft_ms + own["generation_s"] * 1e3
         part = f"{name}, {rate:g} requests/s" if "qps" in columns else name
-        made.append(_requests(part, tokens, launch_ms, launch_ms, ttft_ms, e2e_ms))
+        made.append(recorded(part, launch_ms, launch_ms, ttft_ms, e2e_ms, tokens))
     return made
 
 
@@ -89,7 +88,8 @@ def _blis_requests(name: str, columns: Columns) -> list[Experiment | Steps]:
     own = {key: values[good] for key, values in columns.items()}
     tokens, arrival_ms = (own["input_tokens"], own["output_tokens"]), own["arrival_us"] / 1e3
     ttft_ms, e2e_ms = own["ttft_s"] * 1e3, own["e2e_s"] * 1e3
-    return [_requests(name, tokens, arrival_ms, arrival_ms, ttft_ms, e2e_ms, int((~good).sum()))]
+    notes = _left_out(int((~good).sum()))
+    return [recorded(name, arrival_ms, arrival_ms, ttft_ms, e2e_ms, tokens, notes)]
 
 
 def _blis_trace(name: str, columns: Columns) -> list[Experiment | Steps]:
@@ -103,25 +103,13 @@ def _blis_trace(name: str, columns: Columns) -> list[Experiment | Steps]:
     if "server_input_tokens" in columns and (columns["server_input_tokens"][good] > 0).all():
         prompt = columns["server_input_tokens"]
     tokens = (prompt[good], columns["output_tokens"][good])
-    return [_requests(name, tokens, arrival, send, first - send, last - send, int((~good).sum()))]
+    notes = _left_out(int((~good).sum()))
+    return [recorded(name, arrival, send, first - send, last - send, tokens, notes)]
 
 
-def _requests(
-    name: str,
-    tokens: tuple[Ints, Ints],
-    planned_ms: NDArray[np.float64],
-    sent_ms: NDArray[np.float64],
-    ttft_ms: NDArray[np.float64],
-    e2e_ms: NDArray[np.float64],
-    failed: int = 0,
-) -> Experiment:
-    wrong = np.flatnonzero((ttft_ms < 0) | (e2e_ms < ttft_ms))
-    if len(wrong):
-        first = int(wrong[0])
-        what = f"{len(wrong)} requests end before their first token or have it before they are sent, the first is {first}"
-        raise TraceError.at(name, what)
-    notes = [f"{failed} requests failed or have no tokens and are left out"] if failed else []
-    return recorded(name, planned_ms, sent_ms, ttft_ms, e2e_ms, tokens, notes)
+def _left_out(failed: int) -> list[str]:
+    """A note of requests that have no times or no tokens; none if all have."""
+    return [f"{failed} requests failed or have no tokens and are left out"] if failed else []
 
 
 def _own_steps(name: str, columns: Columns) -> list[Experiment | Steps]:
