@@ -153,7 +153,10 @@ def calibrate(
             without = fit(others, start, near=found.values)
             left_out += comparison(trial, without.values, "left out")
     # Intervals of a prediction know nothing of the measurement that it stands beside.
-    record = _record(useful, found.values, interval_errors(left_out, (), compared)[0])
+    record = FitRecord(
+        experiments=len(useful), step_error=0.0, **_most([trial.iterations(found.values) for trial in useful])
+    )
+    record = stating(record, interval_errors(left_out, (), compared)[0])
     held = [row for trial in later for row in comparison(trial, found.values, "held out", record)]
     errors, basis = interval_errors(left_out, held, compared)
     record = stating(record, errors, compared)
@@ -338,12 +341,6 @@ def misses_of(rows: Sequence[Compared], errors: Mapping[str, float]) -> dict[str
         if off > min(max(errors.get(name, most), least), most):
             found[name] = float(f"{off:.4g}")
     return found
-
-
-def _record(trials: Sequence[Trial], values: Floats, errors: dict[str, float]) -> FitRecord:
-    """What the fit knows of itself, but for what it misses."""
-    runs = [trial.iterations(values) for trial in trials]
-    return stating(FitRecord(experiments=len(trials), step_error=0.0, **_most(runs)), errors)
 
 
 def _most(runs: Sequence[Iterations | Steps]) -> dict[str, Any]:

@@ -441,10 +441,8 @@ def _times_ms(size: Floats, took_ms: Floats, wanted: Floats, *, padded: bool = F
 def _around(known: NDArray[Any], value: float) -> list[tuple[float, float]]:
     """The measured values around one, each with its share, by logarithms; the first or the last beyond them."""
     at = int(np.searchsorted(known, value))
-    if at == 0:
-        return [(float(known[0]), 1.0)]
-    if at == len(known):
-        return [(float(known[-1]), 1.0)]
+    if at in (0, len(known)):
+        return [(float(known[min(at, len(known) - 1)]), 1.0)]
     low, high = float(known[at - 1]), float(known[at])
     share = float(np.log(value / low) / np.log(high / low))
     return [(low, 1 - share), (high, share)] if 0 < share < 1 else [(high, 1.0)]

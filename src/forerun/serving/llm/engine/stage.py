@@ -164,20 +164,18 @@ class LanguageStage:
             self._query = _longer(self._query, capacity)
         self._query[fed:after] = query
         entering = self._state.requests[fed:after]
-        # What another pool forwards has been received already.
+        entering["prompt"], entering["output"] = self.llm.prompt[query], self.llm.output[query]
         if first_ms is None:
             passed_ms = self.llm.passed_ms[query] if len(self.llm.passed_ms) else enter_ms
             entering["enter_ms"] = passed_ms + self.llm.cost.request_ms
         else:
-            entering["enter_ms"] = enter_ms
-        entering["prompt"], entering["output"] = self.llm.prompt[query], self.llm.output[query]
+            # What another pool forwards has been received already.
+            entering["enter_ms"], entering["away"] = enter_ms, 1
+            entering["first_ms"] = entering["last_ms"] = first_ms
+            entering["emitted"], entering["cached"] = 1, entering["prompt"]
         entering["counted"] = query >= self.llm.warm_up
         if len(self.llm.keys):
             entering["key"] = self.llm.keys[query]
-        if first_ms is not None:
-            entering["first_ms"] = entering["last_ms"] = first_ms
-            entering["emitted"], entering["cached"] = 1, entering["prompt"]
-            entering["away"] = 1
         if self.llm.ranks is not None:
             entering["rank"] = self.llm.ranks[query]
         if self._caches:

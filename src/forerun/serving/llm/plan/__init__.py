@@ -130,7 +130,12 @@ def language_plan(
         notes += _settled_by(search, best, steps, inputs)
         notes += [RESAMPLED] if resamples(scenario.trace) else []
     else:
-        notes += _of_one_trace(scenario, plan.figures)
+        misses, allowed = plan.figures.misses, scenario.allowed_misses(plan.figures.queries)
+        if allowed > 0 and misses > 0.8 * allowed:
+            notes.append(
+                f"the plan uses {misses} of {allowed} misses on this one trace; on fresh traffic it may use more: plan with "
+                "confidence and traces"
+            )
         doubt = _doubt(plan, lambda margin: margin.value_ms <= margin.limit_ms)
         cheaper = _may_keep(search, best, inputs)
         notes += [f"a cheaper configuration may keep the objectives: {cheaper}"] if cheaper else []
@@ -421,16 +426,6 @@ def _of_a_replica(inputs: Inputs, rate_rps: float, replicas: int) -> str:
     if isinstance(trace := inputs.scenario.trace, ClosedLoop):
         return f"{trace.clients / replicas:.3g} of these clients"
     return f"{rate_rps:.3g} requests/s of this traffic"
-
-
-def _of_one_trace(scenario: Scenario, figures: Figures) -> list[str]:
-    allowed = scenario.allowed_misses(figures.queries)
-    if allowed > 0 and figures.misses > 0.8 * allowed:
-        return [
-            f"the plan uses {figures.misses} of {allowed} misses on this one trace; on fresh traffic it may use more: plan "
-            "with confidence and traces"
-        ]
-    return []
 
 
 def _of_fitted_costs(space: Space, cell: Cell, inputs: Inputs) -> tuple[str, ...]:

@@ -329,6 +329,13 @@ class Gateway(Spec, frozen=True, kw_only=True):
     queue: Whole | None = None
 
 
+def _said_one_way(self: DecodePoolSpec | PlannedHardware) -> list[tuple[str, str]]:
+    """The cache is said one way, if at all."""
+    if self.kv_blocks is not None and self.memory is not None:
+        return [("", "give kv_blocks, a number, or memory, which they follow from, not both")]
+    return []
+
+
 class DecodePoolSpec(Spec, frozen=True, kw_only=True):
     """Replicas that decode, while those of the stage prefill [Zhong et al., OSDI'24; Patel et al., ISCA'24].
 
@@ -354,11 +361,7 @@ class DecodePoolSpec(Spec, frozen=True, kw_only=True):
     cost: Coefficients | Measured | None = None
     balance: OfDecodes | None = None
 
-    def problems(self) -> list[tuple[str, str]]:
-        """The cache is said one way, if at all."""
-        if self.kv_blocks is not None and self.memory is not None:
-            return [("", "give kv_blocks, a number, or memory, which they follow from, not both")]
-        return []
+    problems = _said_one_way
 
 
 class SpeculationSpec(Spec, frozen=True, kw_only=True):
@@ -410,11 +413,7 @@ class PlannedHardware(Spec, frozen=True, kw_only=True):
     memory: ModelMemory | None = None
     cost: Coefficients | Measured | None = None
 
-    def problems(self) -> list[tuple[str, str]]:
-        """The cache is said one way, if at all."""
-        if self.kv_blocks is not None and self.memory is not None:
-            return [("", "give kv_blocks, a number, or memory, which they follow from, not both")]
-        return []
+    problems = _said_one_way
 
     def on(self, llm: LanguageModelSpec) -> LanguageModelSpec:
         """A stage's section with what is different on this hardware."""

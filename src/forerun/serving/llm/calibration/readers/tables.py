@@ -131,8 +131,7 @@ def _vllm_steps(name: str, columns: Columns) -> list[Experiment | Steps]:
     rows = np.flatnonzero(usable)
 
     def middle(values: NDArray[Any]) -> NDArray[np.float64]:
-        both: NDArray[np.float64] = (values[rows] + values[rows + 1]) / 2
-        return both
+        return np.asarray((values[rows] + values[rows + 1]) / 2)
 
     kv = columns["kv_used_blocks"] * BLOCK_TOKENS
     notes = (
