@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 
+from forerun.core.scenario.spec import Input
 from forerun.serving.inputs.inputs import ScenarioFiles
 from forerun.serving.llm.calibration.calibrate import Compared, interval_errors, is_full
 from forerun.serving.llm.calibration.experiment import Steps
@@ -29,8 +30,8 @@ from forerun.serving.llm.calibration.physics import Physics, from_hardware
 from forerun.serving.llm.calibration.readers import read_measurements
 from forerun.serving.llm.calibration.server import Server
 from forerun.serving.llm.calibration.steps import fit_steps
-from forerun.serving.llm.inputs.accelerators import ACCELERATORS
 from forerun.serving.llm.inputs.architecture import read_architecture
+from forerun.serving.llm.scenario.language_model import ModelMemory
 from forerun.serving.policies.chunked_prefill import ChunkedPrefill
 
 SHARED = Path(os.environ.get("FORERUN_SHARED", Path(__file__).parents[3] / "shared")) / "data" / "serving-llm"
@@ -49,8 +50,9 @@ STEPS = ("20260217-203421-llama-2-70b-hf-tp4-codegen", "20260218-150304-codellam
 
 def hardware(config: str, tensor_parallel: int) -> Physics:
     """Where the search begins: a model on H100 cards."""
-    model = read_architecture(SHARED / "models" / f"{config}.config.json")
-    return from_hardware(model, ACCELERATORS["H100-80GB"], tensor_parallel)
+    path = SHARED / "models" / f"{config}.config.json"
+    memory = ModelMemory(model=Input(path=str(path)), gpu="H100-80GB", tensor_parallel=tensor_parallel)
+    return from_hardware(read_architecture(path), memory)
 
 
 def trial(server: Server, path: Path) -> Trial:

@@ -35,6 +35,7 @@ from overheads import Seen, overhead_of
 from silicon_rows import rows as measured_rows
 from silicon_rows import seen_of
 
+from forerun.core.scenario.spec import Input
 from forerun.serving.inputs.inputs import ScenarioFiles
 from forerun.serving.inputs.pipeline import Floats
 from forerun.serving.llm.calibration.bottom_up import (
@@ -52,7 +53,7 @@ from forerun.serving.llm.calibration.physics import Physics, from_hardware, from
 from forerun.serving.llm.calibration.server import Server
 from forerun.serving.llm.inputs.accelerators import ACCELERATORS
 from forerun.serving.llm.inputs.architecture import Architecture, read_architecture
-from forerun.serving.llm.scenario.language_model import DrawnPrefixes
+from forerun.serving.llm.scenario.language_model import DrawnPrefixes, ModelMemory
 from forerun.serving.policies.chunked_prefill import ChunkedPrefill
 
 SEATS: Final = 128
@@ -265,7 +266,8 @@ def start_of(group: tuple[str, str, int], trials: Sequence[Trial]) -> Physics:
     known = shape(model)
     if known is None:
         return from_measurements([one.experiment for one in trials])
-    return from_hardware(known, ACCELERATORS[CARDS[card]], split)
+    memory = ModelMemory(model=Input(path=model), gpu=CARDS[card], tensor_parallel=split)
+    return from_hardware(known, memory)
 
 
 def row_of(one: Case, compared: Sequence[Compared], bars: Mapping[str, float]) -> dict[str, Any]:

@@ -40,7 +40,6 @@ from forerun.serving.llm.calibration.server import Server
 from forerun.serving.llm.calibration.steps import SAID, fit_steps
 from forerun.serving.llm.engine.replica import Replicas
 from forerun.serving.llm.engine.stage import LanguageStage
-from forerun.serving.llm.inputs.accelerators import ACCELERATORS
 from forerun.serving.llm.inputs.architecture import read_architecture
 from forerun.serving.llm.inputs.model import Cost, LanguageModel
 from forerun.serving.llm.scenario.language_model import Coefficients, FitRecord, ModelMemory
@@ -361,8 +360,9 @@ def figures_by(power: float) -> Any:
 def test_a_search_begins_near_what_servers_of_that_hardware_measured(tmp_path: Path) -> None:
     """70 billion parameters on four H100: 15.6 ms an iteration, 28 to 77 ms for a million tokens in the cache (published
     step traces)."""
-    model = read_architecture(config(tmp_path, **LLAMA_70B))
-    a, prefill, _, kv, _, _, hidden = from_hardware(model, ACCELERATORS["H100-80GB"], 4).values
+    path = config(tmp_path, **LLAMA_70B)
+    memory = ModelMemory(model=Input(path=str(path)), gpu="H100-80GB", tensor_parallel=4)
+    a, prefill, _, kv, _, _, hidden = from_hardware(read_architecture(path), memory).values
     assert 12.0 < a < 20.0 and 2.5e-5 < kv < 8e-5
     # 2 x 69 billion operations a token at 0.6 of 4 x 989 TFLOP/s.
     assert prefill == pytest.approx(2 * 69e9 / (0.6 * 4 * 989.4e9), rel=0.02)

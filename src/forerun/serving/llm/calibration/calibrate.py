@@ -25,7 +25,6 @@ from forerun.serving.llm.calibration.readers import read_measurements
 from forerun.serving.llm.calibration.replay import COEFFICIENTS, possible
 from forerun.serving.llm.calibration.server import Server
 from forerun.serving.llm.calibration.steps import SAID, StepFit, fit_steps
-from forerun.serving.llm.inputs.accelerators import ACCELERATORS
 from forerun.serving.llm.scenario.language_model import Coefficients, FitRecord, Row, together
 
 #: an interval is at least this wide to either side, as a share
@@ -245,14 +244,7 @@ def _start(
     start = from_measurements(experiments)
     memory = server.memory
     if memory is not None and memory.gpu is not None:
-        model = files.architecture(memory.model)
-        start = from_hardware(
-            model,
-            ACCELERATORS[memory.gpu],
-            memory.tensor_parallel,
-            weights_bytes=memory.weights_bytes,
-            kv_bits=memory.kv_bits,
-        )
+        start = from_hardware(files.architecture(memory.model), memory)
     if steps is None:
         return start
     values, spread = start.values.copy(), start.spread.copy()

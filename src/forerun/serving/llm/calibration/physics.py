@@ -14,8 +14,9 @@ import numpy as np
 
 from forerun.serving.inputs.pipeline import Floats
 from forerun.serving.llm.calibration.experiment import Experiment
-from forerun.serving.llm.inputs.accelerators import Accelerator
+from forerun.serving.llm.inputs.accelerators import ACCELERATORS
 from forerun.serving.llm.inputs.architecture import Architecture
+from forerun.serving.llm.scenario.language_model import ModelMemory
 
 #: shares of the peak rates that kernels reach: reading memory, multiplying matrices, attention of prompts
 READS: Final = 0.75
@@ -56,24 +57,17 @@ class Physics:
     least: Floats = field(default_factory=lambda: np.zeros(7), repr=False)
 
 
-def from_hardware(
-    model: Architecture,
-    card: Accelerator,
-    tensor_parallel: int,
-    *,
-    weights_bytes: float | None = None,
-    kv_bits: int | None = None,
-) -> Physics:
+def from_hardware(model: Architecture, memory: ModelMemory) -> Physics:
     """From a model's shape and an accelerator's rates.
 
     Parameters
     ----------
     model : its shape.
-    card : the accelerator.
-    tensor_parallel : how many share the model.
-    weights_bytes, kv_bits : of the whole model and of a value in the cache (default: as the model's shape says).
+    memory : names the accelerator and how many share the model; what it does not say is as the model's shape says.
     """
-    weights_bytes = weights_bytes or model.weight_bytes
+    assert memory.gpu is not None
+    card, tensor_parallel = ACCELERATORS[memory.gpu], memory.tensor_parallel
+    weights_bytes = memory.weights_bytes or model.weight_bytes
     bits = 8 * weights_bytes / model.parameters
     reads_per_ms = card.bandwidth_bytes_per_s * READS / 1e3 * tensor_parallel
     flops_per_ms = card.flops_16bit * MULTIPLIES / 1e3 * tensor_parallel
@@ -82,7 +76,7 @@ def from_hardware(
     weights_ms = weights_bytes / reads_per_ms
     a = weights_ms + HOST_MS + exchange_ms
     prefill = 2 * model.active_weights / flops_per_ms
-    kv_bytes = model.kv_bytes(tensor_parallel, kv_bits or model.bits) * tensor_parallel
+    kv_bytes = model.kv_bytes(tensor_parallel, memory.kv_bits or model.bits) * tensor_parallel
     kv = kv_bytes / reads_per_ms
     pair = 4 * model.layers * model.heads * model.head_dim / attends_per_ms
     values = [a, prefill, DECODE_MS, kv, pair, REQUEST_MS, weights_ms / prefill]
