@@ -316,21 +316,18 @@ def _ranks(spec: LanguageModelSpec, stage: str, trace: Trace | None, queries: in
     where = f"{_path(stage)}.scheduler"
     if given.shares:
         share = np.array(given.shares)
-        drawn = stream(seed, "classes", stage).choice(len(share), size=queries, p=share / share.sum())
-        return _dense(drawn, where)
-    if given.listed:
+        classes = stream(seed, "classes", stage).choice(len(share), size=queries, p=share / share.sum())
+    elif given.listed:
         if len(given.listed) != queries:
             what = f"lists the classes of {len(given.listed)} requests; {queries} arrive"
             raise ScenarioError.at(f"{where}.classes", what)
-        return _dense(np.array(given.listed), where)
-    if trace is None or PRIORITY not in [column.name for column in trace.schema]:
+        classes = np.array(given.listed)
+    elif trace is None or PRIORITY not in [column.name for column in trace.schema]:
         name = "the trace" if trace is None else trace.provenance.source
         what = f"{name} has no column {PRIORITY}; say shares: [1, 3] or classes: [0, 1, ...], or read a csv with it"
         raise ScenarioError.at(where, what)
-    return _dense(trace[PRIORITY], where)
-
-
-def _dense(classes: Ints, where: str) -> Ints:
+    else:
+        classes = trace[PRIORITY]
     known, ranks = np.unique(classes, return_inverse=True)
     if len(known) > MOST_CLASSES:
         raise ScenarioError.at(

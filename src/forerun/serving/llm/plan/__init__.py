@@ -34,7 +34,7 @@ from forerun.serving.llm.plan.confidence import (
 )
 from forerun.serving.llm.plan.language_plan import LanguagePlan, certificate_of
 from forerun.serving.llm.plan.runs import LATENCIES, Figures, Margin, Shown, attempt, shown, whole
-from forerun.serving.llm.plan.search import TOGETHER, Found, Objective, Search, VisitedCell, World, rank
+from forerun.serving.llm.plan.search import TOGETHER, Objective, Search, VisitedCell, World, rank
 from forerun.serving.llm.plan.space import Cell, Choice, Space, Variant, space_of
 from forerun.serving.llm.scenario.language_model import PLAN_AXES
 from forerun.serving.llm.summary.fitted import fit_report
@@ -94,10 +94,9 @@ def language_plan(
     worlds = worlds_of(space, inputs, range(1, traces + 1)) if traces else [World(0, space, inputs)]
     search = Search(space, worlds, failing=may_miss(confidence, traces) if traces else 0, objective=objective)
     while True:
-        found = search.cheapest()
-        if found.best is None:
-            raise _infeasible(search, found)
-        best = found.best
+        best = search.cheapest()
+        if best is None:
+            raise _infeasible(search)
         tried = tried_in(space, best.cell, inputs, traces, confidence) if traces else None
         enough = tried is None or tried.share.high >= confidence
         if enough or asked or MORE * traces > MOST_WORLDS or not fits(MORE * traces, len(inputs.arrivals_ms)):
@@ -106,11 +105,13 @@ def language_plan(
         more = worlds_of(space, inputs, range(traces + 1, MORE * traces + 1))
         traces *= MORE
         search = search.among(more, may_miss(confidence, traces))
-    certificate = certificate_of(search, found, best, max_replicas=max_replicas, traces=traces)
+    certificate = certificate_of(search, best, max_replicas=max_replicas, traces=traces)
+    left_out = space.count - sum(search.excluded(one) or search.decided(one) for one in search.tried)
     options = _options(search, best, inputs)
     plan = options["the plan"]
-    summary = _summary(search, found, best, inputs, plan)
+    summary = _summary(search, best, plan)
     summary |= {name: getattr(plan.sure.figures, name) for name in LATENCIES if name in summary}
+    summary |= {"cells_left_out": left_out, "cost_now_usd_per_h": _cost_now(inputs)}
     # The plan and what stands beside it may be one configuration: the first name is kept.
     notes = list(
         {
@@ -158,7 +159,7 @@ def language_plan(
             f"section plan of {space.stages[0].name}"
         )
     tables["cells"] = plan_tables.cells_table(search)
-    why = _why(search, found, best, options)
+    why = _why(search, best, options)
     if tried is not None:
         why = (
             f"{why}. It keeps them in {traces - best.failing} of {traces} models and traffics, and holds in "
@@ -169,11 +170,9 @@ def language_plan(
     return LanguagePlan(scenario, space, best.cell, summary, why, tuple(notes), tables, certificate)
 
 
-def _summary(
-    search: Search, found: Found, best: VisitedCell, inputs: Inputs, plan: _Option
-) -> dict[str, Any]:
+def _summary(search: Search, best: VisitedCell, plan: _Option) -> dict[str, Any]:
     space, figures = search.space, plan.figures
-    cheaper = [one for one in found.tried if one.key < best.key]
+    cheaper = [one for one in search.tried if one.key < best.key]
     return {
         "cost_usd_per_h": plan.cost_usd_per_h,
         "per_million_tokens_usd": plan.per_million_tokens_usd,
@@ -187,9 +186,6 @@ def _summary(
         "cells": space.count,
         "cheaper_cells_run": sum(not search.excluded(one) for one in cheaper),
         "cheaper_cells_bounded": sum(search.excluded(one) for one in cheaper),
-        "cells_left_out": space.count
-        - sum(search.excluded(one) or search.decided(one) for one in found.tried),
-        "cost_now_usd_per_h": _cost_now(inputs),
     }
 
 
@@ -513,9 +509,9 @@ def _first_kept(search: Search, cells: Sequence[Cell]) -> VisitedCell | None:
     return None
 
 
-def _why(search: Search, found: Found, best: VisitedCell, options: dict[str, _Option]) -> str:
+def _why(search: Search, best: VisitedCell, options: dict[str, _Option]) -> str:
     space = search.space
-    cheaper = [one for one in found.tried if one.key < best.key]
+    cheaper = [one for one in search.tried if one.key < best.key]
     run = sum(not search.excluded(one) for one in cheaper)
     here = f"{space.named(best.cell)} costs {float(space.cost(best.cell)):g} $/h"
     if not cheaper:
@@ -541,14 +537,14 @@ def _lacks(figures: Figures) -> str:
     )
 
 
-def _infeasible(search: Search, found: Found) -> Infeasible:
+def _infeasible(search: Search) -> Infeasible:
     """Which objective binds, and how far off the best is: among some cells with most replicas."""
     _, space, inputs = search.worlds[0]
     most = tuple(max(stage.replicas) for stage in space.stages)
     largest = [cell for cell in space.cells() if tuple(choice.replicas for choice in cell) == most]
     ran = {cell: whole(space.inputs(cell, inputs)) for cell in _spread(largest, MOST_TRIED)}
     cell, figures = min(ran.items(), key=lambda one: _lack(one[1]))
-    bounded = sum(search.excluded(one) for one in found.tried)
+    bounded = sum(search.excluded(one) for one in search.tried)
     what = (
         f"none of {space.count:,} cells keeps the objectives ({bounded:,} cannot do the work in time); the nearest of "
         f"{len(ran)} with most replicas, {space.named(cell)}: {_lacks(figures)}"

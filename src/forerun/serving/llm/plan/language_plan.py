@@ -15,7 +15,7 @@ from forerun.serving.inputs.prepare import prepare
 from forerun.serving.llm.plan.bounds import Bound
 from forerun.serving.llm.plan.checker import SCHEMA, Rejected, check
 from forerun.serving.llm.plan.deployment import deployment
-from forerun.serving.llm.plan.search import Found, Search, VisitedCell
+from forerun.serving.llm.plan.search import Search, VisitedCell
 from forerun.serving.llm.plan.space import Cell, Space
 from forerun.serving.scenario import Scenario
 
@@ -82,21 +82,18 @@ class LanguagePlan(ShownPlan):
         return self
 
 
-def certificate_of(
-    search: Search, found: Found, best: VisitedCell, *, max_replicas: int, traces: int
-) -> dict[str, Any]:
+def certificate_of(search: Search, best: VisitedCell, *, max_replicas: int, traces: int) -> dict[str, Any]:
     """Why nothing cheaper will do, as plain data.
 
     Parameters
     ----------
     search : which looked at the cells.
-    found : what it found.
     best : the plan.
     max_replicas : of a stage that lists no numbers of replicas.
     traces : fresh ones that were planned for (0: the scenario's own).
     """
     space, excluded = search.space, []
-    for one in found.tried:
+    for one in search.tried:
         if one.key >= best.key:
             continue
         bounds = [_claim(space, one.cell, number, *bound) for number, bound in one.bounds.items()]

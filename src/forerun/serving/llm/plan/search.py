@@ -77,21 +77,6 @@ class VisitedCell:
         return len(self.bounds) + len(self.missed)
 
 
-@dataclass(frozen=True)
-class Found:
-    """The outcome of a search.
-
-    Parameters
-    ----------
-    best : the cheapest cell that keeps the objectives; of several the first by `rank` of those that were run in all worlds
-        (None: there is none).
-    tried : all cells that were looked at, by what is minimised; every cell that is cheaper than the best is among them.
-    """
-
-    best: VisitedCell | None
-    tried: tuple[VisitedCell, ...] = field(repr=False)
-
-
 class Search:
     """A search over one space in one or more worlds."""
 
@@ -154,17 +139,21 @@ class Search:
             self._tokens[caches] = output_tokens(self.space.inputs(cell, self.worlds[0].inputs))
         return cost / max(1, self._tokens[caches])
 
-    def cheapest(self) -> Found:
-        """Look at cells in ascending cost until one keeps the objectives, and in one world at those that cost the same: at
-        all of them, or while there are several worlds at the first few that have least to do."""
+    def cheapest(self) -> VisitedCell | None:
+        """The cheapest cell that keeps the objectives; of several the first by `rank` of those that were run in all worlds
+        (None: there is none).
+
+        Cells are looked at in ascending cost until one keeps the objectives, and in one world those that cost the same: all
+        of them, or while there are several worlds the first few that have least to do. So `tried` has every cheaper cell.
+        """
         for level in self._levels:
             for few in _cut(level, len(level) if len(self.worlds) == 1 else FEW):
                 left = sorted((one for one in self.look(few, 0) if one.failing <= self.failing), key=rank)
                 for best in _cut(left, FINAL):
                     kept = [one for one in self.look([one.cell for one in best]) if self.keeps(one)]
                     if kept:
-                        return Found(min(kept, key=rank), self.tried)
-        return Found(None, self.tried)
+                        return min(kept, key=rank)
+        return None
 
     def cheap(self) -> VisitedCell | None:
         """A cell that keeps the objectives, in ascending cost; None where none does. Those are passed over that miss in a

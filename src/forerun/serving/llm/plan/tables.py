@@ -130,13 +130,12 @@ def cells_table(search: Search) -> Table:
     for one in search.tried:
         verdict = "met" if search.keeps(one) else "missed" if one.failing > search.failing else "left out"
         verdict = "bounded" if search.excluded(one) else verdict
-        first = next(
-            ((world, figures) for world in search.worlds if (figures := one.figures.get(world.number))), None
+        kept = (
+            _sure(world.space, one.cell, figures, world.inputs)
+            for world in search.worlds
+            if (figures := one.figures.get(world.number))
         )
-        sure = None
-        if first is not None and verdict == "met":
-            (_, drawn, inputs), figures = first
-            sure = _sure(drawn, one.cell, figures, inputs)
+        sure = next(kept, None) if verdict == "met" else None
         why, hardware = reason(space, one) if verdict == "bounded" else "", hardware_of(one.cell)
         cost = float(space.cost(one.cell))
         rows.append((cost, verdict, why, hardware, *row_of(sure), space.named(one.cell)))

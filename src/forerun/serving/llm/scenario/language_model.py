@@ -590,21 +590,16 @@ class LanguageModelSpec(Spec, frozen=True, kw_only=True):
                 for name, budget in budgets.items()
                 if budget < least
             ]
-        return [*found, *self._prefix_problems()]
-
-    def _prefix_problems(self) -> list[tuple[str, str]]:
-        """Routing by prefixes has prefixes; numbers of a trace stand for whole blocks of its own prompts."""
-        found = []
         if self.prefix_cache is None and self.balance in ("longest-prefix", "prefix-affinity"):
             found.append(("balance", f"{self.balance} needs a prefix cache: say prefix_cache"))
-        if not isinstance(self.prefix_cache, RecordedPrefixes):
-            return found
-        where, tokens = "prefix_cache.id_tokens", self.prefix_cache.id_tokens
-        if tokens % self.block_tokens:
-            found.append(
-                (where, f"{tokens} tokens are no whole number of blocks of {self.block_tokens} tokens")
-            )
-        if self.tokens is not None:
-            what = "the prompts do not come from the trace, so its prefixes do not apply; leave out tokens"
-            found.append(("prefix_cache", what))
+        if isinstance(self.prefix_cache, RecordedPrefixes):
+            tokens, block = self.prefix_cache.id_tokens, self.block_tokens
+            if tokens % block:
+                what = f"{tokens} tokens are no whole number of blocks of {block} tokens"
+                found.append(("prefix_cache.id_tokens", what))
+            if self.tokens is not None:
+                what = (
+                    "the prompts do not come from the trace, so its prefixes do not apply; leave out tokens"
+                )
+                found.append(("prefix_cache", what))
         return found
