@@ -260,6 +260,7 @@ def test_own_tables(tmp_path: Path) -> None:
         ({**BENCH, "completed": 2.5}, "2.5 is no whole number"),
         ({**BENCH, "request_rate": 0}, "request_rate: 0 is not between"),
         ({**BENCH, **DETAILED, "itls": [[]]}, "lists of different or no length"),
+        ({**BENCH, **DETAILED, "itls": [[0.01], None, [], []]}, "itls[1]: None is no list of times"),
         ({**BENCH, **DETAILED, "input_lens": [0, 0, 0, 0]}, "0 prompt tokens of request 0"),
         ({**BENCH, **DETAILED, "ttfts": [0.0] * 4}, "no request was answered"),
         ({"benchmarks": []}, "contains no benchmark"),
@@ -415,6 +416,7 @@ def test_recorded_starts_count_before_a_stated_rate(tmp_path: Path) -> None:
     # A client without a rate wanted to send all at once; what is recorded is what its own limit let through.
     held = one(saved(tmp_path, {**BENCH, **DETAILED, **starts, "request_rate": "inf", "max_concurrency": 1}))
     assert held.load.send_ms.tolist() == [0.0] * 3 and held.load.most_in_flight == 1
+    assert "all at once, as far as the limit allows" in held.notes
     with pytest.raises(TraceError, match=r"start_times\[1\]: 'soon' is no number"):
         one(saved(tmp_path, {**BENCH, **DETAILED, "start_times": [0, "soon", 1, 2]}))
     with pytest.raises(TraceError, match="start_times: lists 2 for 4 requests; cut short"):
@@ -474,6 +476,7 @@ def test_records_of_aiperf(tmp_path: Path) -> None:
             {"request_latency": {"value": 2, "unit": "min"}},
             "request_latency is in 'min'; known: ns, us, ms, s",
         ),
+        ({"request_latency": {"value": 2, "unit": ["ms"]}}, "request_latency is in ["),
         (
             {"request_latency": {"value": 2, "unit": "ms"}},
             "1 requests end before their first token or have it before they are sent, the first is 0",
@@ -537,6 +540,7 @@ def test_genai_perf_and_aiperf_summaries(tmp_path: Path) -> None:
         assert (found.load.send_ms[-1] > 0) == ("rate" in json.dumps(config))
     for wrong, message in (
         ({"request_latency": metric("parsecs", 1.0)}, "the unit 'parsecs' is no time"),
+        ({"request_latency": {"unit": ["ms"], "avg": 1.0}}, r"the unit \['ms'\] is no time"),
         ({"input_config": {}}, "neither concurrency nor request_rate is stated"),
         (
             {"input_config": {"phases": [phase("fixed_schedule")]}},

@@ -80,7 +80,7 @@ def _value(metrics: Mapping[str, Any], name: str) -> float:
     if not isinstance(found, dict):
         raise ValueError(f"{name} is missing; a streamed answer has it")
     units, unit = UNITS if field is TIME else {"tokens": 1.0}, found.get("unit")
-    if unit not in units:
+    if not isinstance(unit, str) or unit not in units:
         raise ValueError(f"{name} is in {shown(unit)}; known: {', '.join(units)}")
     try:
         return json_number(field, found.get("value")) * units[unit]

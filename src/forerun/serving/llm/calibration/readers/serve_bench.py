@@ -62,10 +62,15 @@ def read(document: JsonDocument, seed: int) -> Experiment:
     if failed > 0:
         notes.append(f"{failed} requests failed and are left out")
     # A client that holds requests back was asked to send them earlier: all at once, unless a rate is stated.
-    if sent_ms is None or (cap is not None and math.isinf(rate_rps)):
+    at_once = cap is not None and math.isinf(rate_rps)
+    if sent_ms is None or at_once:
         rates_rps, said = _ramp(document, len(tokens[0])) or (rate_rps, _drawn(rate_rps, burstiness))
         sent_ms = benchmark_ms(len(tokens[0]), rates_rps, burstiness, seed)
-        notes.append(f"the file does not say when requests were sent: {said}")
+        notes.append(
+            f"{said}, as far as the limit allows"
+            if at_once
+            else f"the file does not say when requests were sent: {said}"
+        )
     order = np.argsort(sent_ms, kind="stable")
     load = Load(sent_ms[order], tokens[0][order], tokens[1][order], cap)
     return Experiment(document.source.name, load, measured, tuple(notes))
@@ -116,6 +121,9 @@ def _details(document: JsonDocument) -> tuple[tuple[Ints, Ints], dict[str, float
     prompt, output, first_s = (
         np.array([number(document, key, i, most=1e9) for i in rows]) for key in DETAILS[:3]
     )
+    for i, gaps in enumerate(columns[3]):
+        if not isinstance(gaps, list):
+            raise document.error(f"{gaps!r} is no list of times; cut short?", "itls", i)
     gaps_s = np.array(
         [sum(number(document, "itls", i, j) for j in range(len(gaps))) for i, gaps in enumerate(columns[3])]
     )

@@ -182,7 +182,7 @@ def times(
 def unit_ms(document: Described, key: str, *place: str | int) -> float:
     """Ms in the unit that a summary states. Raises TraceError for one that is no time."""
     unit = section(document, *place).get(key)
-    if unit not in UNITS:
+    if not isinstance(unit, str) or unit not in UNITS:
         raise document.error(f"the unit {unit!r} is no time; known: {', '.join(UNITS)}", *place, key)
     return UNITS[unit]
 
