@@ -27,6 +27,7 @@ from forerun.serving.llm.plan import LanguagePlan
 from forerun.serving.llm.plan.bounds import Bounds
 from forerun.serving.llm.plan.draws import worlds
 from forerun.serving.llm.plan.language_plan import check_certificate
+from forerun.serving.llm.plan.runs import whole
 from forerun.serving.llm.plan.space import Cell, Space, space_of
 from forerun.serving.plan import plan
 from forerun.serving.scenario import Scenario
@@ -722,6 +723,22 @@ def test_errors_are_forerun_errors() -> None:
     data["configuration"]["Chat"]["llm"]["ttft_slo_ms"] = 5.0
     with pytest.raises(ForerunError, match=r"objective ttft: none of .* 90 % are required"):
         plan(scenario_of(data))
+
+
+def test_no_plan_with_a_confidence_says_in_how_many_worlds_the_nearest_holds() -> None:
+    """The nearest may keep the objectives in most worlds: what binds is what it misses in the others."""
+    data = unsure(feasible(), 0.3)
+    llm = data["configuration"]["Chat"]["llm"]
+    data["configuration"]["Chat"]["replicas"], llm["plan"] = 1, {"replicas": [1]}
+    llm |= {"tpot_slo_ms": 1e4, "ttft_slo_ms": 1e4}
+    llm["ttft_slo_ms"] = 1.05 * whole(prepare(scenario_of(data))).margins["ttft"].value_ms
+    assert plan(scenario_of(data)).summary["attainment"] >= 0.9
+    with pytest.raises(
+        Infeasible, match=r"keeps them in \d+ of 9 models and traffics, 9 are required"
+    ) as raised:
+        language_plan(scenario_of(data), confidence=0.99, traces=9)
+    share, wanted = re.findall(r"([\d.]+) % ", str(raised.value))
+    assert float(share) < float(wanted)
 
 
 def one_server(**llm: Any) -> dict[str, Any]:

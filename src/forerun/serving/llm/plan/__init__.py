@@ -543,10 +543,16 @@ def _infeasible(search: Search) -> Infeasible:
     most = tuple(max(stage.replicas) for stage in space.stages)
     largest = [cell for cell in space.cells() if tuple(choice.replicas for choice in cell) == most]
     ran = {cell: whole(space.inputs(cell, inputs)) for cell in _spread(largest, MOST_TRIED)}
-    cell, figures = min(ran.items(), key=lambda one: _lack(one[1]))
+    cell = min(ran, key=lambda one: _lack(ran[one]))
+    drawn = [whole(world.space.inputs(cell, world.inputs)) for world in search.worlds]
+    figures, kept = max(drawn, key=_lack), sum(one.met for one in drawn)
+    worst = (
+        f"it keeps them in {kept} of {len(drawn)} models and traffics, {len(drawn) - search.failing} are required; in the "
+        "worst of them "
+    )
     bounded = sum(search.excluded(one) for one in search.tried)
     what = (
         f"none of {space.count:,} cells keeps the objectives ({bounded:,} cannot do the work in time); the nearest of "
-        f"{len(ran)} with most replicas, {space.named(cell)}: {_lacks(figures)}"
+        f"{len(ran)} with most replicas, {space.named(cell)}: {worst if len(drawn) > 1 else ''}{_lacks(figures)}"
     )
     return Infeasible(Problem(f"objective {figures.binds}", what))
