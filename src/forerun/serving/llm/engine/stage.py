@@ -98,6 +98,7 @@ class LanguageStage:
         # Keys of blocks: those of segments come first, then those of each request by itself.
         shared = self._prefixes.count * self._prefixes.segment_blocks
         self._own = shared + np.cumsum(llm.most_blocks) - llm.most_blocks
+        scored = llm.routing if isinstance(llm.routing, Scored) else Scored()
         self._model = kernel.Model(
             llm.max_seqs,
             llm.token_budget,
@@ -112,7 +113,7 @@ class LanguageStage:
             self._prefixes.segment_blocks,
             np.require(self._prefixes.chains, np.int64, ["C", "W"]),
             llm.shares(most),
-            _scores(llm.routing),
+            kernel.Scores(scored.prefix, scored.queue, scored.cache, scored.refresh_ms),
         )
         self._ahead = list(capacity)
         self._state = _fresh(llm, most, capacity=64, iterations=1024 if keep else 0)
@@ -442,11 +443,6 @@ def _routing(routing: Routing) -> int:
             return kernel.SCORES
         case _:
             return ROUTINGS[routing]
-
-
-def _scores(routing: Routing) -> kernel.Scores:
-    own = routing if isinstance(routing, Scored) else Scored()
-    return kernel.Scores(own.prefix, own.queue, own.cache, own.refresh_ms)
 
 
 def _drafts(llm: LanguageModel) -> kernel.Drafts:

@@ -33,7 +33,7 @@ from forerun.serving.llm.plan.confidence import (
     worlds_of,
 )
 from forerun.serving.llm.plan.language_plan import LanguagePlan, certificate_of
-from forerun.serving.llm.plan.runs import LATENCIES, Figures, Margin, Shown, attempt, shown, whole
+from forerun.serving.llm.plan.runs import Figures, Margin, Shown, attempt, shown, whole
 from forerun.serving.llm.plan.search import TOGETHER, Objective, Search, VisitedCell, World, rank
 from forerun.serving.llm.plan.space import Cell, Choice, Space, Variant, space_of
 from forerun.serving.llm.scenario.language_model import PLAN_AXES
@@ -110,7 +110,6 @@ def language_plan(
     options = _options(search, best, inputs)
     plan = options["the plan"]
     summary = _summary(search, best, plan)
-    summary |= {name: getattr(plan.sure.figures, name) for name in LATENCIES if name in summary}
     summary |= {"cells_left_out": left_out, "cost_now_usd_per_h": _cost_now(inputs)}
     # The plan and what stands beside it may be one configuration: the first name is kept.
     notes = list(
@@ -179,8 +178,8 @@ def _summary(search: Search, best: VisitedCell, plan: _Option) -> dict[str, Any]
         "attainment": figures.attainment,
         "goodput_share": figures.goodput_share,
         **{f"{name}_attainment": share for name, share in figures.shares.items()},
-        "ttft_p99_ms": figures.ttft_p99_ms,
-        "tpot_p99_ms": figures.tpot_p99_ms,
+        "ttft_p99_ms": plan.sure.figures.ttft_p99_ms,
+        "tpot_p99_ms": plan.sure.figures.tpot_p99_ms,
         "misses": figures.misses,
         "queries": figures.queries,
         "cells": space.count,

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from forerun.serving.engine.outcome import Requests
 from forerun.serving.inputs.pipeline import Stage
 
 
-@dataclass(frozen=True)
-class Drafting:
+class Drafting(NamedTuple):
     """A stage's steps with drafts beside those without.
 
     Parameters

@@ -37,9 +37,8 @@ def least_work_ms(llm: LanguageModel, came: Bools, hit_tokens: Ints) -> float:
 
 
 def least_decode_ms(llm: LanguageModel, came: Bools) -> float:
-    """The same of a replica that decodes what others have prefilled; 0 where there is none."""
-    if llm.decode is None:
-        return 0.0
+    """The same of a replica that decodes what others have prefilled."""
+    assert llm.decode is not None
     served = came & ~llm.refused[: len(came)]
     p = llm.prompt[: len(came)][served].astype(np.float64)
     o = 1 + llm.decode.llm.least_steps[: len(came)][served].astype(np.float64)
