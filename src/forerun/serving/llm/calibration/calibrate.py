@@ -43,8 +43,6 @@ SEATS_SHARE: Final = 0.85
 LESS_LOSS: Final = 10.0
 CLEARLY: Final = 0.5
 
-Say = Callable[[str], None]
-
 
 @dataclass(frozen=True)
 class Compared:
@@ -110,7 +108,7 @@ def calibrate(
     held_out: Sequence[Path] = (),
     *,
     seed: int = 0,
-    say: Say = lambda _: None,
+    say: Callable[[str], None] = lambda _: None,
 ) -> Calibration:
     """Fit the costs of a server's iterations.
 

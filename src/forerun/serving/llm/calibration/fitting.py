@@ -110,11 +110,6 @@ class Fit:
         return np.sqrt(np.diag(self.covariance))
 
     @property
-    def said(self) -> Floats:
-        """float64[7]: the share of each coefficient's uncertainty that the data took away, from 0 to 1."""
-        return np.clip(1 - (self.spread / self.start.spread) ** 2, 0.0, 1.0)
-
-    @property
     def bounded(self) -> tuple[str, ...]:
         """The coefficients that end at the least that hardware allows: data would have them lower."""
         least = self.start.least
@@ -122,7 +117,9 @@ class Fit:
 
     def supported(self) -> dict[str, bool]:
         """Whether the data, more than the start or a bound, say what each coefficient is, and within about a third."""
-        clear = (self.said >= 0.75) & (self.spread <= 0.3) & ~np.isin(COEFFICIENTS, self.bounded)
+        # The share of each coefficient's uncertainty that the data took away.
+        said = 1 - (self.spread / self.start.spread) ** 2
+        clear = (said >= 0.75) & (self.spread <= 0.3) & ~np.isin(COEFFICIENTS, self.bounded)
         return {name: bool(one) for name, one in zip(COEFFICIENTS, clear)}
 
 

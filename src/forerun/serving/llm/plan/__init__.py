@@ -106,7 +106,7 @@ def language_plan(
         traces *= MORE
         search = search.among(more, may_miss(confidence, traces))
     certificate = certificate_of(search, best, max_replicas=max_replicas, traces=traces)
-    left_out = space.count - sum(search.excluded(one) or search.decided(one) for one in search.tried)
+    left_out = space.count - sum(one.failing > search.failing or search.keeps(one) for one in search.tried)
     options = _options(search, best, inputs)
     plan = options["the plan"]
     summary = _summary(search, best, plan)

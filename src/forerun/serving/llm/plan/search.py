@@ -175,10 +175,6 @@ class Search:
         """Whether bounds alone say that a cell misses the objectives in too many worlds."""
         return len(tried.bounds) > self.failing
 
-    def decided(self, tried: VisitedCell) -> bool:
-        """Whether it is known of a cell that it keeps the objectives in enough worlds, or that it does not."""
-        return tried.failing > self.failing or self.keeps(tried)
-
     def keeps(self, tried: VisitedCell) -> bool:
         """Whether a cell is known to keep the objectives in enough worlds."""
         looked = len(tried.bounds) + len(tried.figures)

@@ -186,9 +186,7 @@ def stated(summary: Mapping[str, Any]) -> list[Stated]:
                 stage = key.removesuffix(kind).removesuffix("_")
                 wanted = summary.get(f"{key}_attainment_wanted")
                 of = f" of {stage}" if stage else ""
-                limits.append(
-                    Stated(f"{words}{of}", float(limit_ms), None if wanted is None else float(wanted))
-                )
+                limits.append(Stated(f"{words}{of}", limit_ms, wanted))
     return limits
 
 
