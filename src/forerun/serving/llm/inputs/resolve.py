@@ -75,6 +75,10 @@ def language_model_of(
         prompt, output = _tokens(spec, stage, files, trace, queries, seed)
     if sessions is not None:
         prompt = sessions.grown(prompt, output)
+    host = None
+    if spec.swap is not None:
+        block_bytes = token_bytes * spec.block_tokens
+        host = HostMemory(spec.swap.host_blocks, 1e3 * block_bytes / spec.swap.bandwidth_bytes_per_s)
     llm = LanguageModel(
         max_seqs=spec.max_seqs,
         token_budget=spec.token_budget,
@@ -89,7 +93,7 @@ def language_model_of(
         shared=_prefixes(spec, stage, trace, (prompt, output), seed, sessions),
         rules=spec.scheduler.rules(),
         ranks=_ranks(spec, stage, trace, queries, seed),
-        host=_host(spec, token_bytes),
+        host=host,
         speculation=spec.speculation,
         keys=_keys(spec, stage, queries, seed),
     )
@@ -345,14 +349,6 @@ def _keys(spec: LanguageModelSpec, stage: str, queries: int, seed: int) -> Ints:
     if not lots and spec.speculation is None and not any(spec.plan.speculation or ()):
         return np.empty(0, dtype=np.int64)
     return stream(seed, "speculation", stage).integers(2**32, size=queries)
-
-
-def _host(spec: LanguageModelSpec, token_bytes: float) -> HostMemory | None:
-    """Where preempted requests are swapped to, and what a block takes."""
-    if spec.swap is None:
-        return None
-    block_bytes = token_bytes * spec.block_tokens
-    return HostMemory(spec.swap.host_blocks, 1e3 * block_bytes / spec.swap.bandwidth_bytes_per_s)
 
 
 def drawn_prefixes(

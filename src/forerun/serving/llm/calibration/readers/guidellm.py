@@ -101,7 +101,12 @@ class _Item:
         cap, rate_rps, shape = self._sending()
         rows = self._rows(served)
         if rows is None:
-            tokens, measured = self._distributions(served)
+            metrics = (*place, "metrics")
+            measured: dict[str, float] = {}
+            places = ((*metrics, f"{which}_token_count", "successful") for which in ("prompt", "output"))
+            tokens = drawn_tokens(document, served, self._seed, QUANTILES, places, spelt=PERCENTILES)
+            for metric, (name, scale) in METRICS.items():
+                measured |= times(document, metric, scale, *metrics, name, "successful", spelt=SPELT)
             send_ms = benchmark_ms(served, rate_rps, shape, self._seed)
             notes.append(
                 "the file does not list all requests: lengths and arrivals are drawn like its distributions"
@@ -161,13 +166,3 @@ class _Item:
         )
         found = latencies((first_s - start_s) * 1e3, (end_s - start_s) * 1e3, output)
         return (start_s - start_s[0]) * 1e3, (prompt, output), found
-
-    def _distributions(self, served: int) -> tuple[tuple[Ints, Ints], dict[str, float]]:
-        """Tokens and latencies like the distributions of the successful requests."""
-        metrics = (*self._place, "metrics")
-        places = ((*metrics, f"{which}_token_count", "successful") for which in ("prompt", "output"))
-        tokens = drawn_tokens(self._document, served, self._seed, QUANTILES, places, spelt=PERCENTILES)
-        found: dict[str, float] = {}
-        for metric, (name, scale) in METRICS.items():
-            found |= times(self._document, metric, scale, *metrics, name, "successful", spelt=SPELT)
-        return tokens, found
