@@ -454,7 +454,7 @@ def test_a_bound_that_spoils_a_fit_is_named_and_its_costs_are_refused(tmp_path: 
     )
     data = scenario_data(cost=to_data(spoilt.cost))
     with pytest.raises(
-        ScenarioError, match=r"miss the data that they were fitted to.*tpot_mean_ms.*--accept-fit"
+        ScenarioError, match=r"miss the data that came with them.*tpot_mean_ms.*--accept-fit"
     ):
         scenario(data)
     accepted = simulate(scenario(data | {"accept_fit": True, "intervals": {"replications": 0}}))

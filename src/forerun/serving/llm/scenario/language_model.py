@@ -125,7 +125,7 @@ class FitRecord(Spec, frozen=True, kw_only=True):
     def missing(self) -> str:
         """How far the data are missed, in words."""
         off = ", ".join(f"{name} by {share:.0%}" for name, share in (self.misses or {}).items())
-        return f"miss the data that they were fitted to: in the median {off}"
+        return f"miss the data that came with them: in the median {off}"
 
 
 class Coefficients(Spec, frozen=True, kw_only=True):
