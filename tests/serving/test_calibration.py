@@ -453,9 +453,7 @@ def test_a_bound_that_spoils_a_fit_is_named_and_its_costs_are_refused(tmp_path: 
         fit_record is not None and fit_record.misses is not None and fit_record.misses["tpot_mean_ms"] > 0.2
     )
     data = scenario_data(cost=to_data(spoilt.cost))
-    with pytest.raises(
-        ScenarioError, match=r"miss the data that came with them.*tpot_mean_ms.*--accept-fit"
-    ):
+    with pytest.raises(ScenarioError, match=r"miss the data that came with them.*tpot_mean_ms.*--accept-fit"):
         scenario(data)
     accepted = simulate(scenario(data | {"accept_fit": True, "intervals": {"replications": 0}}))
     assert any("its costs, as accepted, miss the data" in note for note in accepted.notes)

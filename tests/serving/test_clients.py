@@ -13,6 +13,7 @@ from forerun.core.domain import simulate
 from forerun.core.errors import ForerunError
 from forerun.core.scenarios import from_data
 from forerun.serving.engine.events import sent_by_clients, simulate_events
+from forerun.serving.figures import figures
 from forerun.serving.inputs.clients import UNLIMITED, Clients, Sent
 from forerun.serving.inputs.pipeline import Pipeline
 from forerun.serving.llm.engine.kernels.endings import ABANDONED, COMPLETE, REFUSED
@@ -206,6 +207,8 @@ def test_a_tuner_follows_clients(tuner: str) -> None:
     assert result.summary["ttft_p50_ms"] < fixed.summary["ttft_p50_ms"]
     assert result.summary["makespan_ms"] < fixed.summary["makespan_ms"]
     assert result.summary["decisions_up"] > 0
+    shown = {figure.id for figure in figures(result)}
+    assert {"load-over-time", "replicas-over-time"} <= shown and "misses-over-time" not in shown
 
 
 def test_the_worlds_contain_what_they_should() -> None:
