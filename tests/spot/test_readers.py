@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from forerun.core.errors import InputError, TraceError
+from forerun.core.errors import InputError, TraceError, UsageError
 from forerun.core.trace.reader import read_trace
 from forerun.spot.inputs.recorded import of_membership
 from forerun.spot.traces.statistics import fleet_statistics
@@ -298,3 +298,11 @@ def test_no_mutation_of_a_measured_run_brings_a_traceback(data_folder: Path, tmp
         except InputError as error:
             assert any(part in str(error) for part in names), error
         (tmp_path / name).write_bytes((folder / name).read_bytes())
+
+
+def test_metadata_alone_are_no_ticks(tmp_path: Path) -> None:
+    """Results of benchmarks begin with metadata, too; those of ticks say how long one is."""
+    path = tmp_path / "result.json"
+    path.write_text('{"metadata": {"version": 2, "guidellm_version": "0.8.1"}, "benchmarks": []}')
+    with pytest.raises(UsageError, match="of no format that is recognised"):
+        read_trace(path)

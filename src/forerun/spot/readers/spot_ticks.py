@@ -88,9 +88,10 @@ class SpotTicks(JsonReader, frozen=True, kw_only=True, tag="spot_ticks"):
 
     @classmethod
     def recognises(cls, head: Head) -> bool:
-        """A JSON object that begins with its metadata."""
-        start = "".join(head.lines).replace(" ", "")[:40]
-        return head.name.endswith(".json") and start.startswith('{"metadata":{')
+        """A JSON object that begins with its metadata, the length of a tick among them."""
+        start = "".join(head.lines).replace(" ", "")[:1000]
+        ticks = start.startswith('{"metadata":{') and '"gap_seconds"' in start
+        return head.name.endswith(".json") and ticks
 
     def columns(self, document: JsonDocument) -> Mapping[str, Any]:
         """Machines available, one row a change."""
