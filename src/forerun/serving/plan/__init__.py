@@ -139,7 +139,7 @@ def _check_options(
     throughput = objective == "throughput"
     replicas = f"is {max_replicas}; a stage has at least one, and at most {MOST_REPLICAS:,}"
     many = f"{traces:,} were asked for; at most {MOST_TRACES:,} are planned on"
-    range_ = f"{confidence:g} with {traces} traces; between 0 and 1, and 1 or more"
+    share = 0 <= confidence < 1
     checks = [
         (objective not in OBJECTIVES, "objective", f"no {objective!r}; {known_names(objective, OBJECTIVES)}"),
         (method not in METHODS, "method", f"no {method!r}; {known_names(method, METHODS)}"),
@@ -148,11 +148,12 @@ def _check_options(
         (throughput and not 0 < budget < math.inf, "budget_usd_per_h", "throughput needs a budget above 0"),
         (not throughput and budget != 0, "budget_usd_per_h", "is read with objective throughput only"),
         (
-            (confidence != 0) != (traces != 0),
+            share and (confidence != 0) != (traces != 0),
             "confidence",
             "confidence and traces belong together; one of them is missing",
         ),
-        (traces < 0 or not 0 <= confidence < 1, "confidence", range_),
+        (not share, "confidence", f"{confidence:g} is no share of traces below 1, such as 0.9"),
+        (traces < 0, "traces", f"{traces} were asked for; 1 or more are needed"),
         (
             (traces != 0 or throughput) and method != "exact",
             "method",
