@@ -161,11 +161,17 @@ def load(name: str, rate_rps: float, count: int, prompt: tuple[int, int], output
     return Load(at_ms, *tokens)
 
 
+def rate_rps(of: Load) -> float:
+    """Requests a second that a client wants to send; inf if all at once."""
+    span_s = float(of.send_ms[-1] - of.send_ms[0]) / 1e3
+    return (len(of) - 1) / span_s if span_s > 0 else float("inf")
+
+
 def figures(send: Send, seconds: float) -> dict[str, Any]:
     """Everything that is measured, in order."""
 
     def sent(name: str, of: Load) -> Sent:
-        tell(f"{name}: {len(of)} requests, {of.rate_rps:.3g} a second")
+        tell(f"{name}: {len(of)} requests, {rate_rps(of):.3g} a second")
         return send(name, of)
 
     all_at_once = replace(load("held back", 1e6, HELD_BACK, PROMPT, OUTPUT), most_in_flight=IN_FLIGHT)
@@ -217,7 +223,7 @@ def row(share: float, of: Load, sent: Sent, found: Calibration) -> dict[str, Any
         "load": share,
         "requests": len(of),
         "failed": sent.failed,
-        "offered_rps": of.rate_rps,
+        "offered_rps": rate_rps(of),
         "throughput_rps": sent.throughput_rps,
         "lag_p99_ms": float(np.quantile(sent.lag_ms, 0.99)),
         "load_average": os.getloadavg()[0] if hasattr(os, "getloadavg") else None,

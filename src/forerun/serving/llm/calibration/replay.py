@@ -9,7 +9,7 @@ import numpy as np
 
 from forerun.serving.engine.outcome import Iterations
 from forerun.serving.inputs.clients import Clients
-from forerun.serving.inputs.pipeline import Floats
+from forerun.serving.inputs.pipeline import Floats, Ints
 from forerun.serving.llm.calibration.experiment import Load, latencies
 from forerun.serving.llm.engine.stage import LanguageStage
 from forerun.serving.llm.inputs.model import Cost, LanguageModel
@@ -29,10 +29,12 @@ class Replay:
     Parameters
     ----------
     figures : means and quantiles by name, as those of an `Experiment`.
+    gaps : int64[cells], times between consecutive tokens of one request, all requests together (see `gap_quantile_ms`).
     iterations : one by one, where they were asked for.
     """
 
     figures: dict[str, float]
+    gaps: Ints = field(repr=False)
     iterations: Iterations | None = field(default=None, repr=False)
 
 
@@ -67,4 +69,4 @@ def replay(model: LanguageModel, replicas: int, load: Load, cost: Cost, *, keep:
     sent_ms, end_ms = visits.enqueue_ms[served], visits.end_ms[served]
     figures = latencies(requests.first_ms[served] - sent_ms, end_ms - sent_ms, load.output[served])
     figures["throughput_rps"] = len(sent_ms) * 1e3 / float(end_ms.max() - sent_ms.min())
-    return Replay(figures, requests.recorded)
+    return Replay(figures, requests.gaps, requests.recorded)
