@@ -270,7 +270,7 @@ def test_the_command_builds_costs_that_a_scenario_runs_with(
     assert json.loads(capsys.readouterr().out)["compared"] == []
     for words, given in (
         ("nothing to fit", ["fit", str(server)]),
-        ("the server has A100-80GB", ["fit", str(server), *options, "--set", "memory.gpu=A100-80GB"]),
+        ("the server has A100", ["fit", str(server), *options, "--set", "memory.gpu=A100-80GB"]),
         ("costs from kernels need memory", ["fit", str(bare(tmp_path)), *options]),
     ):
         assert command_line(given) == 2

@@ -197,7 +197,7 @@ def test_intervals_are_wider_where_the_version_is_not_known(
 
 def test_published_tables_of_three_programs_are_read_as_they_are() -> None:
     folder = shared_path("data", "serving-llm", "silicon", "tables", "h100_sxm")
-    found = read_tables([folder])
+    found = read_tables([folder.parent], "H100")  # of the folder with all devices, too
     titles = ["sglang 0.5.6.post2", "sglang 0.5.9", "trtllm 1.2.0rc5", "vllm 0.14.0", "vllm 0.19.0"]
     assert [one.title for one in found] == titles
     assert found[2].notes == ("gemm_perf.parquet: 882 rows without a size or with a time of 0 are skipped",)

@@ -215,10 +215,7 @@ def bottom_up(
             "server", "costs from kernels need memory with model and gpu: they say what is computed where"
         )
     shape = reads.architecture(memory.model)
-    read = read_tables(tables)
-    if memory.gpu.split("-")[0] not in read[0].device:
-        what = f"are of {read[0].device!r}; the server has {memory.gpu}"
-        raise TraceError.at(", ".join(map(str, tables)), what)
+    read = read_tables(tables, memory.gpu.split("-")[0])
     beyond = _beyond(shape, memory.tensor_parallel, read)
     if beyond:
         what = "no family of measurements says how far off costs from kernels are"

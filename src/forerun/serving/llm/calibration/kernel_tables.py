@@ -138,18 +138,23 @@ def nearest(tables: Sequence[KernelTables], program: str, version: str) -> Kerne
     return older[-1] if older else own[0]
 
 
-def read_tables(paths: Sequence[Path]) -> list[KernelTables]:
+def read_tables(paths: Sequence[Path], gpu: str = "") -> list[KernelTables]:
     """The tables in files and folders, together by folder, program and version, ascending by version.
 
     Parameters
     ----------
     paths : files, each with one kind of kernel; or folders, of which the files of other kinds are passed over.
+    gpu : what the name of the device contains; tables of others are passed over (default: anything).
 
     Raises TraceError for what is not known, for several devices, and where no products of matrices or attention are found.
     """
     shown = ", ".join(map(str, paths))
     read = [one for path in paths for one in (_of_folder(path) if path.is_dir() else [_read(path)])]
     devices = {device: str(file) for file, _, columns, _ in read for device in columns["device"].tolist()}
+    if own := {device: file for device, file in devices.items() if gpu in device}:
+        devices, read = own, [one for one in read if own.keys() & one[2]["device"].tolist()]
+    elif devices:
+        raise TraceError.at(shown, f"are of {', '.join(map(repr, devices))}; the server has {gpu}")
     if len(devices) > 1:
         what = "; ".join(f"{file}: {device}" for device, file in devices.items())
         raise TraceError.at(shown, f"are tables of several devices: {what}")
@@ -159,24 +164,24 @@ def read_tables(paths: Sequence[Path]) -> list[KernelTables]:
         program, version = names
         groups.setdefault((file.parent, program.lower(), version), []).append((kind, columns, note))
     made = []
-    for (folder, program, version), own in groups.items():
-        kinds = {kind for kind, _, _ in own}
+    for (folder, program, version), part in groups.items():
+        kinds = {kind for kind, _, _ in part}
         if PRODUCTS not in kinds:
             continue
         # What was measured with another program's library belongs to all beside it that lack it.
         others = [
-            one for key, rest in groups.items() if key[0] == folder and rest is not own for one in rest
+            one for key, rest in groups.items() if key[0] == folder and rest is not part for one in rest
             if one[0] not in kinds
         ]  # fmt: skip
         joined: dict[str, Columns] = {}
-        for kind, columns, _ in (*own, *others):
+        for kind, columns, _ in (*part, *others):
             first = joined.get(kind, columns)
             parts = (columns,) if first is columns else (first, columns)
             # Columns that one of the files lacks are left out.
             joined[kind] = {
                 key: np.concatenate([one[key] for one in parts]) for key in first if key in columns
             }
-        notes = tuple(note for _, _, note in (*own, *others) if note)
+        notes = tuple(note for _, _, note in (*part, *others) if note)
         made.append(KernelTables(program, version, next(iter(devices)), joined, notes))
     missing = [kind for kind in (PRODUCTS, ATTENTION) if not any(kind in one.kinds for one in made)]
     if missing:
