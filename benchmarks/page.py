@@ -629,7 +629,7 @@ def checks() -> Iterator[tuple[str, str]]:
         ("piece_ms", "ms beside it where layers are recorded in pieces"),
         ("sample_ns", "ns of every decode and token that exists"),
         ("sort_ns", "ns beside it where tokens are sorted"),
-        ("message_ms", "ms of every decode where accelerators wait to be told"),
+        ("message_ms", "ms of every decode where accelerators wait for their host"),
         ("launch_ms", "ms of every layer whose kernels are launched one by one"),
         ("client_ms", "ms of every request between client and queue"),
     ):

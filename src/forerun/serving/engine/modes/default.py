@@ -46,8 +46,8 @@ class Default(Engine):
 
 
 def arrived(inputs: Inputs) -> tuple[Inputs, Sent | None]:
-    """Inputs whose queries arrive as clients send them, in that order; and what the clients did. As they are where nobody
-    waits for answers.
+    """Inputs whose queries arrive as clients send them, in that order; and what the clients did. As they are where no
+    query waits for an answer.
 
     A run on them is the run of the clients: what is sent depends on answers, but no answer on what is sent later.
     """

@@ -69,7 +69,7 @@ class Overhead:
     piece_ms : beside it, of every layer that is recorded in pieces.
     sample_ns : of every decode and each token that exists: the next one is drawn from all.
     sort_ns : beside it, where they are sorted for that.
-    message_ms : of every decode, where accelerators wait to be told what to do.
+    message_ms : of every decode, where accelerators wait for their host's message.
     launch_ms : the host's, of every layer of an iteration whose kernels are launched one by one.
     client_ms : of every request outside of iterations: between a client and the queue, and back.
     """
@@ -94,7 +94,7 @@ class Running:
     whole : a decode's kernels are recorded as a whole, and those of prompts launched one by one; else each layer's are
         recorded in pieces, for prompts as well.
     sorts : all tokens that exist are sorted before the next one is drawn.
-    waits : several accelerators are told what to do only when the iteration before has ended.
+    waits : the host sends several accelerators their work only when the iteration before has ended.
     """
 
     whole: bool = False

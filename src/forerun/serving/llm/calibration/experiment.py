@@ -176,8 +176,8 @@ def recorded(
 
 
 def sent_in_turn(sent_ms: Floats, e2e_ms: Floats) -> bool:
-    """Whether a client sends as others end: with at most n under way, each but the first n comes soon after the first end
-    that leaves room for it. Several under way at even gaps come at a rate, whatever ends meanwhile.
+    """Whether a client sends as others end: with at most n under way, each but the first n comes soon after the end that
+    frees its place. Several under way at even gaps come at a rate, whatever ends meanwhile.
 
     Parameters
     ----------
