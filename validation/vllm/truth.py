@@ -8,7 +8,7 @@ into two halves: costs are fitted to one (`forerun fit`), the other is predicted
 sent, or with its number of clients. Exit code 1 if a figure is further off than its bar. A figure that saturates has an
 interval and no value; the record counts it as such.
 
-It takes half an hour, and judges nothing on a machine that does other work.
+It takes twenty minutes, and judges nothing on a machine that does other work.
 """
 
 from __future__ import annotations

@@ -61,7 +61,7 @@ class Server(Spec, frozen=True, kw_only=True):
     software: Annotated[str, msgspec.Meta(pattern="^[A-Za-z]+-[0-9]")] | None = None
 
     def problems(self) -> list[tuple[str, str]]:
-        """The cache is said one way."""
+        """The size of the cache is given in one way."""
         return self.section.problems()
 
     @property

@@ -330,7 +330,7 @@ class Gateway(Spec, frozen=True, kw_only=True):
 
 
 def _said_one_way(self: DecodePoolSpec | PlannedHardware) -> list[tuple[str, str]]:
-    """The cache is said one way, if at all."""
+    """The size of the cache is given in one way at most."""
     if self.kv_blocks is not None and self.memory is not None:
         return [("", "give kv_blocks, a number, or memory, which they follow from, not both")]
     return []
@@ -373,7 +373,7 @@ class SpeculationSpec(Spec, frozen=True, kw_only=True):
     with k tokens proposed and acceptance a. Whether a token would be guessed is a property of the token: it does not depend
     on when, where or behind how many others it is proposed.
 
-    draft_tokens: proposed for a request in an iteration at most: no more than its answer and the token budget have room for.
+    draft_tokens: proposed for a request in an iteration at most: no more than fit its answer and the token budget.
     acceptance: probability that a proposed token is right if all before it are; it depends on draft, model and text.
     draft_ms: of each pass of the draft, one for each token that it proposes, for all requests together (default 0).
     draft_ms_per_seq: of each token that is proposed (default 0).
@@ -555,8 +555,8 @@ class LanguageModelSpec(Spec, frozen=True, kw_only=True):
         }
 
     def problems(self) -> list[tuple[str, str]]:
-        """The cache is said one way; shares have limits; blocks that are moved have a size; prefixes are as the cache and
-        the routing need them."""
+        """The size of the cache is given in one way; shares have limits; blocks that are moved have a size; prefixes are as
+        the cache and the routing need them."""
         if (self.kv_blocks is None) == (self.memory is None):
             return [("", "give exactly one of kv_blocks, a number, and memory, which they follow from")]
         found = [
