@@ -45,7 +45,7 @@ from forerun.serving.llm.calibration.calibrate import Compared, comparison, tria
 from forerun.serving.llm.calibration.experiment import Experiment, recorded
 from forerun.serving.llm.calibration.kernel_tables import read_tables
 from forerun.serving.llm.calibration.kernels import Kernels, ModelKernels, Precision
-from forerun.serving.llm.calibration.knee import COVERED
+from forerun.serving.llm.calibration.knee import COVERED, unsure
 from forerun.serving.llm.calibration.readers import read_measurements
 from forerun.serving.llm.calibration.server import Server
 from forerun.serving.llm.inputs.accelerators import ACCELERATORS
@@ -57,7 +57,7 @@ FIGURES: Final = (
 )  # fmt: skip
 POOLED: Final = (0.85, 0.95)
 LEAST: Final = 0.7
-#: logarithms of predicted over measured, each with how many times as fast as iterations the figure grows there
+#: logarithms of predicted over measured, each with how many times as unsure as iterations the figure is there
 Pairs = list[tuple[float, float]]
 #: by family and figure
 Errors = dict[str, dict[str, Pairs]]
@@ -75,7 +75,8 @@ def of_rows(rows: Sequence[Compared]) -> Iterator[tuple[str, float, float]]:
     """(figure, logarithm of predicted over measured, growth) of what is judged."""
     for row in rows:
         if row.figure in FIGURES and not row.saturating and not row.full:
-            yield row.figure, row.growth * row.log_error, row.growth
+            grows = unsure(row.figure, row.replayed, row.growth, OVERHEAD.client_ms)
+            yield row.figure, row.growth * row.log_error, grows
 
 
 def errors_by_family() -> Errors:
@@ -88,11 +89,9 @@ def errors_by_family() -> Errors:
 
     for row in built(cases())["rows"]:
         family = f"{row['model']}, {'rate sweep' if row['kind'] == 'sweep' else 'BLIS'}"
-        grows = row["grows"]
-        add(
-            family,
-            ((name, float(np.log1p(error)), grows.get(name, 1.0)) for name, error in row["errors"].items()),
-        )
+        for name, error in row["errors"].items():
+            grows = unsure(name, row["replayed_ms"][name], row["grows"].get(name, 1.0), OVERHEAD.client_ms)
+            add(family, [(name, float(np.log1p(error)), grows)])
     with tempfile.TemporaryDirectory() as folder:
         for one in graded(measured_rows(Path(folder)), seen_of_table()):
             add(one["family"], (("tpot_mean_ms", float(np.log1p(error)), 1.0) for *_, error in one["errors"]))
@@ -102,10 +101,12 @@ def errors_by_family() -> Errors:
             trial = trial_of(server, run, ScenarioFiles(), 0)
             add("Llama-3.1-8B, H100, kubecon", of_rows(comparison(trial, values, "held out")))
     for card in ("H100", "A100"):
-        _, values = of_plain_servers(card.lower(), PLAIN.max_seqs)
+        _, values = of_plain_servers(card.lower(), 256)
+        # They are behind a Service of Kubernetes.
         # What only decodes launches kernels one by one there, so those of it are not as these.
         for servers in sorted((SHARED / "llmd-disaggregation" / card).glob("vllm-*replicas")):
-            server = PLAIN.with_(max_seqs=256, replicas=int(servers.name[5]))
+            behind = {"replicas": int(servers.name[5]), "balance": "random"}
+            server = PLAIN.with_(max_seqs=256, **behind)
             for file in sorted(servers.glob("benchmark_*.json")):
                 for one_run in read_measurements(file):
                     assert isinstance(one_run, Experiment)
@@ -122,11 +123,16 @@ def lmbench(series: str, replicas: int) -> Iterator[tuple[str, float, float]]:
     tables = Kernels.of(read_tables([SHARED / "aiconfigurator" / name for name in names])[-1], Precision())
     known = shape("meta-llama/Llama-3.1-70B-Instruct")
     assert known is not None
+    # vLLM's default on an A100 is a budget of 2048.
     server = Server(
-        max_seqs=256, token_budget=8192, kv_blocks=5_000, replicas=replicas, scheduler=ChunkedPrefill()
+        max_seqs=256,
+        token_budget=2048,
+        kv_blocks=5_000,
+        replicas=replicas,
+        scheduler=ChunkedPrefill(),
     )
     kernels = ModelKernels(tables, known, 2, ACCELERATORS["A100-80GB"])
-    running = Running.of("vllm", 2, ahead=server.scheduler.rules().ahead)
+    running = Running.of("vllm", 2, server.max_seqs, ahead=server.scheduler.rules().ahead)
     values = with_overhead(kernel_times(kernels, 64), OVERHEAD, known, running)
     with gzip.open(SHARED / "lmbench" / f"{series}.csv.gz", "rt", encoding="utf-8", newline="") as lines:
         read = list(csv.DictReader(lines))

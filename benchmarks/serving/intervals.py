@@ -4,11 +4,12 @@ A family is what shares model, precision, accelerator, program and client; its e
 on a scale of its own. If a new family is as any other, a figure of it is as likely in each part of the families' errors,
 where each family weighs the same and one share of a family is kept for what none of them shows [Dunn, Wasserman and Ramdas,
 JASA 2023]. So an interval of 90 % needs nine families, one of 95 % nineteen. A figure that so many have stands for itself;
-others are taken together, each over its own scale.
+others are taken together, each over its own scale, which of a latency's tail is no less than of its mean.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from typing import Final
@@ -24,6 +25,8 @@ def least_families(covered: float) -> int:
 
 #: families that have a figure from which on its own errors are enough
 ENOUGH: Final = least_families(0.95)
+#: parts of a latency's distribution, each no surer than those before it
+TAILS: Final = ("mean", "p50", "p90", "p99")
 
 
 def half_widths(families: Sequence[Mapping[str, Sequence[float]]], covered: float) -> dict[str, float]:
@@ -42,6 +45,9 @@ def half_widths(families: Sequence[Mapping[str, Sequence[float]]], covered: floa
         )
         for figure in figures
     }
+    for kind in dict.fromkeys(figure.partition("_")[0] for figure in figures):
+        own = [name for tail in TAILS if (name := f"{kind}_{tail}_ms") in scale]
+        scale.update(zip(own, itertools.accumulate((scale[name] for name in own), max)))
     if len(families) < least_families(covered):
         return dict.fromkeys(figures, math.inf)
     parts = [np.concatenate([np.abs(own[name]) / scale[name] for name in own]) for own in families]

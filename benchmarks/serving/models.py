@@ -57,6 +57,7 @@ from forerun.serving.llm.scenario.language_model import DrawnPrefixes, ModelMemo
 from forerun.serving.policies.chunked_prefill import ChunkedPrefill
 
 SEATS: Final = 128
+RUNNING: Final = Running.of("vllm", 1, SEATS, ahead=True)
 #: blocks of the cache where a table does not say it; none of these experiments comes near
 BLOCKS: Final = 26_000
 #: an experiment is below the knee with less than this share of the seats taken, and less than this over the whole time of
@@ -281,6 +282,7 @@ def row_of(one: Case, compared: Sequence[Compared], bars: Mapping[str, float]) -
         "requests": one.name.count(", stage") == 0,
         "in_flight": round(one.in_flight, 1),
         "errors": {name: round(value, 5) for name, value in errors.items()},
+        "replayed_ms": {row.figure: round(row.replayed, 3) for row in compared if row.figure in errors},
         "grows": {
             row.figure: round(row.growth, 3) for row in compared if row.figure in errors and row.growth > 1
         },
@@ -330,7 +332,7 @@ def seen_of_table(kernels: Mapping[tuple[str, str, int], Floats] | None = None) 
         count = float(row["offered_rate_rps"]) * e2e_ms / 1e3 / int(row["dp"] or 1)
         of = Occupied(count, 0.0, 0.0, workload.prompt + workload.output / 2)
         tpot_ms = (e2e_ms - ttft_ms) / (workload.output - 1)
-        made.append(Seen(group[0], kernels[group], known, Running(), of, tpot_ms))
+        made.append(Seen(group[0], kernels[group], known, RUNNING, of, tpot_ms))
     return made
 
 
@@ -375,7 +377,7 @@ def sweep(law: Overhead) -> Iterator[dict[str, Any]]:
     names = [f"h100_sxm.vllm-0.24.0.{name}.csv.gz" for name in TABLES[:3]]
     found = Kernels.of(read_tables([folder / name for name in names])[-1], Precision())
     own = kernel_times(ModelKernels(found, known, 1, ACCELERATORS[CARDS["H100"]]), QWEN.max_seqs)
-    values = with_overhead(own, law, known, Running())
+    values = with_overhead(own, law, known, Running.of("vllm", 1, QWEN.max_seqs, ahead=True))
     for name in RATES:
         one = trial(QWEN, SHARED / "qwen3-14b-rate-sweep" / f"{name}.csv.gz")
         if not one.experiment.holds_back:
@@ -405,7 +407,7 @@ def built(all_cases: Sequence[Case]) -> dict[str, Any]:
         print(f"{group}: {law}", file=sys.stderr, flush=True)
         for one in known:
             if one.group == group:
-                found = comparison(one.trial, with_overhead(own, law, model, Running()), "left out")
+                found = comparison(one.trial, with_overhead(own, law, model, RUNNING), "left out")
                 compared += [(group[0], row) for row in found if one.kind == "dense"]
                 rows.append(row_of(one, found, BUILT_BARS))
     rows += list(sweep(law_without(SWEPT)))

@@ -137,11 +137,15 @@ def iteration_ms(values: Floats, of: Occupied) -> float:
     before = counts * of.processed * max(0.0, of.context - of.processed / 2)
     prompts_ms = prefill * shown + pair * (before + of.drafted * of.context)
     decodes_ms = decode * of.decodes + kv * of.decodes * of.context
-    launch_ms = np.where(counts > 0, cost.launch_ms, 0.0)
+    decodes = 0.0 if of.alone else of.decodes
+    # As many decode as chance has it, so near the limit some iterations are launched and others are not.
+    over = (counts * of.processed + of.drafted + decodes - cost.launch_tokens) / math.sqrt(2 * decodes + 1)
+    launched = np.where(counts > 0, [(1 + math.erf(one)) / 2 for one in over], 0.0)
+    each_ms = a + prompts_ms + (0.0 if of.alone else decodes_ms)
+    each_ms = each_ms + launched * np.maximum(cost.launch_ms - each_ms, 0.0)
     if of.alone:
-        apart_ms = np.where(counts > 0, np.maximum(a + prompts_ms, launch_ms), 0.0)
-        return a + decodes_ms + float(chances @ apart_ms)
-    return float(chances @ np.maximum(a + decodes_ms + prompts_ms, launch_ms))
+        return a + decodes_ms + float(chances @ np.where(counts > 0, each_ms, 0.0))
+    return float(chances @ each_ms)
 
 
 @dataclass(frozen=True)
@@ -150,7 +154,7 @@ class Calibrated:
 
     Parameters
     ----------
-    values : float64[7], in the order of `replay.COEFFICIENTS`.
+    values : in the order of `Coefficients.names`, as many as the search began with.
     covariance : float64[7, 7], of their logarithms: what the run and the start leave unsure.
     errors : of each run, what the iteration is off by, as a share.
     """
@@ -160,10 +164,10 @@ class Calibrated:
     errors: tuple[float, ...]
 
     def draws(self, count: int, seed: int = 0) -> Floats:
-        """float64[count, 7]: coefficients as they may be."""
-        spread = np.linalg.cholesky(self.covariance + 1e-12 * np.eye(len(self.values)))
-        noise = np.random.default_rng(seed).normal(size=(count, len(self.values)))
-        return np.array([possible(self.values * np.exp(spread @ one)) for one in noise])
+        """Coefficients as they may be, one row a draw; those of launches as they are."""
+        spread = np.linalg.cholesky(self.covariance + 1e-12 * np.eye(len(COEFFICIENTS)))
+        noise = np.random.default_rng(seed).normal(size=(count, len(COEFFICIENTS)))
+        return np.array([_times(self.values, spread @ one) for one in noise])
 
 
 def calibrated(runs: Sequence[tuple[Server, Experiment]], start: Physics) -> Calibrated:
@@ -178,7 +182,7 @@ def calibrated(runs: Sequence[tuple[Server, Experiment]], start: Physics) -> Cal
     precision = PRECISION["tpot_mean_ms"]
 
     def off(x: Floats) -> Floats:
-        values = possible(start.values * np.exp(x))
+        values = _times(start.values, x)
         return np.array([np.log(iteration_ms(values, of) / took_ms) for took_ms, of in seen])
 
     def residuals(x: Floats) -> Floats:
@@ -191,7 +195,13 @@ def calibrated(runs: Sequence[tuple[Server, Experiment]], start: Physics) -> Cal
     best = min(found, key=lambda one: float((residuals(one) ** 2).sum()))
     slopes = _slopes(residuals, best)
     covariance = np.linalg.inv(slopes.T @ slopes).astype(np.float64)
-    return Calibrated(possible(start.values * np.exp(best)), covariance, tuple(off(best).tolist()))
+    return Calibrated(_times(start.values, best), covariance, tuple(off(best).tolist()))
+
+
+def _times(values: Floats, logs: Floats) -> Floats:
+    """Values whose first are changed by these logarithms."""
+    count = len(logs)
+    return np.concatenate([possible(values[:count] * np.exp(logs)), values[count:]])
 
 
 def _slopes(residuals: Callable[[Floats], Floats], x: Floats) -> Floats:

@@ -46,10 +46,9 @@ from forerun.serving.llm.calibration.kernel_tables import read_tables
 from forerun.serving.llm.calibration.kernels import Kernels, ModelKernels, Precision
 from forerun.serving.llm.calibration.physics import Physics
 from forerun.serving.llm.calibration.readers import read_measurements
-from forerun.serving.llm.calibration.replay import COEFFICIENTS
 from forerun.serving.llm.calibration.server import Server
 from forerun.serving.llm.inputs.accelerators import ACCELERATORS
-from forerun.serving.llm.scenario.language_model import DrawnPrefixes, SpeculationSpec
+from forerun.serving.llm.scenario.language_model import Coefficients, DrawnPrefixes, SpeculationSpec
 from forerun.serving.policies.chunked_prefill import ChunkedPrefill
 
 MODEL: Final = "meta-llama/Llama-3.1-8B-Instruct"
@@ -58,9 +57,8 @@ STAGES: Final = 7
 BAR: Final = 8.0
 #: requests that the client has under way at most, so that the server is never without work: 44 workers with 10 each
 UNDER_WAY: Final = 440
-#: whole prompts fit into the budget, so that chunking cuts none of them; first tokens come as late as from servers that
-#: compose iterations ahead
-PLAIN: Final = Server(max_seqs=128, token_budget=8192, kv_blocks=27_000, scheduler=ChunkedPrefill(ahead=True))
+#: whole prompts fit into the budget, so that chunking cuts none of them; vLLM 0.11 composes iterations in turn
+PLAIN: Final = Server(max_seqs=128, token_budget=8192, kv_blocks=27_000, scheduler=ChunkedPrefill())
 #: a hundred prompts, of each all whole blocks
 CACHED: Final = PLAIN.with_(prefix_cache=DrawnPrefixes(system_prompts=100, system_tokens=208))
 #: tokens that EAGLE-3's head proposes; columns of its last layer, and layers' outputs that it begins with
@@ -93,9 +91,10 @@ def built(card: str, max_seqs: int) -> tuple[ModelKernels, Floats]:
     assert known is not None
     accelerator = next(one for name, one in ACCELERATORS.items() if name.lower().startswith(card))
     kernels = ModelKernels(Kernels.of(read_tables(tables)[-1], Precision()), known, 1, accelerator)
-    values = with_overhead(kernel_times(kernels, max_seqs), OVERHEAD, known, Running())
-    # Seats are few enough for the host to keep up.
-    return kernels, values[: len(COEFFICIENTS)]
+    values = with_overhead(
+        kernel_times(kernels, max_seqs), OVERHEAD, known, Running.of("vllm", 1, max_seqs, ahead=False)
+    )
+    return kernels, values
 
 
 def carried_rps(server: Server, of: Experiment, values: Floats) -> float:
@@ -260,10 +259,11 @@ def pools(card: str, load: Load, values: Floats, servers: Sequence[int]) -> dict
     """The summary of a simulation: of so many replicas, or so many that prefill and so many that decode."""
     llm: dict[str, Any] = {
         "max_seqs": 256,
-        "token_budget": 8192,
+        "token_budget": 8192,  # the longest gaps are as long as a prompt
+        "balance": "random",  # by a Service of Kubernetes
         "kv_blocks": 27_000,
         "kv_token_bytes": 131_072,
-        "cost": dict(zip(COEFFICIENTS, values.tolist())),
+        "cost": dict(zip(Coefficients.names, values.tolist())),
         "tokens": {"prompt": int(load.prompt.mean()), "output": int(load.output.mean())},
     }
     if len(servers) > 1:

@@ -3,7 +3,10 @@
 Means of time per output token and to the first token of dense models in 16 and 8 bits, on three programs and three
 accelerators, as published with AIConfigurator. What is not published of a server is what its program has by default, fixed
 here once for each program: seats, token budget, share of the memory. A checkpoint with one scale a tensor has those of its
-cache too, so the cache is of 8 bits; with others it is of 16. Rows whose names begin with a date are InferenceX's, whose
+cache too, so the cache is of 8 bits; with others it is of 16. Qwen3 in 8 bits is Qwen's own checkpoint, which has a scale a
+block, whatever the column says: it is the one that the rows' publisher deploys with that program and version
+(github.com/ai-dynamo/aiconfigurator, docs/dynamo_deployment_guide.md and tools/automation/config.env, commits 07fac0f and
+771d1b0). Rows whose names begin with a date are InferenceX's, whose
 client and servers are published (github.com/SemiAnalysisAI/InferenceX, `70b_fp8_*.sh`): lengths are drawn evenly between
 80 % of the longest and that, caches are of 8 bits, and vLLM records decodes as a whole on B200.
 """
@@ -46,6 +49,8 @@ AHEAD: Final = "0.14.0"
 BUDGET: Final = 8192
 SEATS: Final = {"vllm": 256, "sglang": 512, "trtllm": 256}
 MEMORY_SHARE: Final = {"vllm": 0.9, "sglang": 0.88, "trtllm": 0.9}
+#: models whose checkpoint in 8 bits has a scale a block
+BLOCK_SCALES: Final = "Qwen/Qwen3-"
 #: InferenceX's rows, the shortest of its prompts and answers over the longest, and where its vLLM records decodes as a whole
 INFERENCEX: Final = r"\d{4}_\d\d_\d\d_"
 SHORTEST: Final = 0.8
@@ -100,17 +105,18 @@ def row_of(one: Mapping[str, str], folder: Path) -> Row:
     program, eight = one["backend"], (one["precision"] or one["gemm_quant_mode"]).startswith("fp8")
     family = f"{one['model_path'].split('/')[-1]} {one['precision'] or 'bf16'} {one['system']} {program}"
     method: dict[str, object] = {} if not eight else {"quant_method": "fp8", "activation_scheme": "static"}
-    if one["gemm_quant_mode"] == "fp8_block":
+    block = one["gemm_quant_mode"] == "fp8_block" or (eight and one["model_path"].startswith(BLOCK_SCALES))
+    if block:
         method |= {"weight_block_size": [128, 128], "activation_scheme": "dynamic"}
     ahead = not one["backend_version"] or version_key(one["backend_version"]) >= version_key(AHEAD)
-    running = Running.of(program, int(one["tp_size"]), ahead=ahead)
+    running = Running.of(program, int(one["tp_size"]), SEATS[program], ahead=ahead)
     published = re.match(INFERENCEX, one["id"]) is not None
     memory = ModelMemory(
         model=Input(path=str(configuration(one["model_path"], json.dumps(method), folder))),
         gpu=CARDS[one["system"]],
         tensor_parallel=int(one["tp_size"]),
         memory_share=MEMORY_SHARE[program],
-        kv_bits=8 if eight and one["gemm_quant_mode"] != "fp8_block" else 16,
+        kv_bits=8 if eight and not block else 16,
     )
     server = Server(
         max_seqs=SEATS[program],
@@ -125,7 +131,7 @@ def row_of(one: Mapping[str, str], folder: Path) -> Row:
         family,
         server,
         program,
-        replace(running, whole=True) if published and one["system"] in RECORDED else running,
+        replace(running, recorded=0) if published and one["system"] in RECORDED else running,
         int(one["batch_size"]),
         int(one["isl"]),
         int(one["osl"]),

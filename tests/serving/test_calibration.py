@@ -111,6 +111,19 @@ def test_replays_equal_the_plain_replicas(most: int | None) -> None:
         assert shown["e2e_p99_ms"] == pytest.approx(np.quantile(whole_ms, 0.99), rel=1e-9)
 
 
+def test_requests_by_lot_meet_where_requests_in_turn_do_not() -> None:
+    """Behind a Service of Kubernetes prompts wait for each other on one of two replicas, at evenly spaced times."""
+    of = Load(np.arange(200) * 300.0, np.full(200, 8000), np.full(200, 20))
+    server = Server(max_seqs=64, token_budget=8192, kv_blocks=20_000, replicas=2)
+    ttft_ms = {
+        balance: trial_of(server.with_(balance=balance), Experiment("", of, {}), ScenarioFiles(), 0).figures(
+            np.array([7.0, 0.06, 0.02, 0.0, 0.0, 0.0, 90.0])
+        )["ttft_p99_ms"]
+        for balance in ("round-robin", "random")
+    }
+    assert ttft_ms["random"] > 1.5 * ttft_ms["round-robin"] > 1.5 * 480
+
+
 @pytest.mark.parametrize("most", [1, 3, 16])
 def test_a_limit_is_found_again_in_the_table(most: int, tmp_path: Path) -> None:
     """A client that sends as soon as another request ends: rounded instants must not make it look like one more."""
@@ -342,6 +355,14 @@ def test_intervals_cover_what_they_should() -> None:
         pytest.approx(100 * math.exp(0.03)),
         False,
     )
+    # Of 100 ms another client took 10, which may be half or twice; no client is in the time per token.
+    elsewhere = msgspec.structs.replace(record, client_ms=10.0)
+    _, high, _ = interval("ttft_mean_ms", figures_by(3.0), elsewhere)
+    assert high == pytest.approx(100 * math.exp(0.01 * (3 + 0.1 * math.log(2) / 0.15)))
+    per_token = [
+        interval("tpot_mean_ms", lambda factor: {"tpot_mean_ms": factor}, one) for one in (record, elsewhere)
+    ]
+    assert per_token[0] == per_token[1]
     assert interval("x", lambda factor: {"x": 0.0}, record) == (0, 0, False)
     # Near saturation, and where more comes than can be served, what the fit's error changes is simulated.
     low, high, near = interval("ttft_mean_ms", figures_by(12.0), record)

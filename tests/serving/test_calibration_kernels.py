@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -24,6 +25,7 @@ from forerun.serving.llm.calibration.bottom_up import (
 )
 from forerun.serving.llm.calibration.kernel_tables import read_tables
 from forerun.serving.llm.calibration.kernels import Kernels, ModelKernels, Precision
+from forerun.serving.llm.calibration.knee import CLIENT
 from forerun.serving.llm.inputs.accelerators import ACCELERATORS, Accelerator
 from forerun.serving.llm.inputs.architecture import read_architecture
 
@@ -184,15 +186,17 @@ def test_coefficients_are_those_that_made_linear_kernels(tmp_path: Path) -> None
         client_ms=3.0,
     )
     drawn_ms = 0.3e-6 * model.vocabulary
-    made = with_overhead(values, law, model, Running(sorts=False))
+    made = with_overhead(values, law, model, Running(256, sorts=False, waits=False))
     assert made[0] == pytest.approx(2 * a + 9.6) and made[2] == pytest.approx(2 * decode + drawn_ms)
     assert made[1] == pytest.approx(3 * prefill) and made[4] == pytest.approx(3 * pair)
-    assert made[5] == 3 and made[6] == hidden and made[7:].tolist() == [0]
-    waits = with_overhead(values, law, model, Running(sorts=False, waits=True))
+    assert made[5] == 3 and made[6] == hidden and made[7:] == pytest.approx([6.4, 256])
+    waits = with_overhead(values, law, model, Running(256, sorts=False, waits=True))
     assert waits[2] - made[2] == pytest.approx(0.5)
-    whole = with_overhead(values, law, model, Running(whole=True))
-    assert whole[0] == pytest.approx(2 * a + 3.2) and whole[7:] == pytest.approx([6.4])
-    assert whole[2] == pytest.approx(2 * decode + drawn_ms * 4 / 3)
+    whole = with_overhead(values, law, model, Running.of("trtllm", 1, 128, ahead=True))
+    assert whole[0] == pytest.approx(2 * a + 3.2) and whole[7:] == pytest.approx([6.4, 0])
+    assert whole[2] == pytest.approx(2 * decode + drawn_ms)
+    of_vllm = [Running.of("vllm", 1, seats, ahead=True) for seats in (128, 1024)]
+    assert [one.recorded for one in of_vllm] == [256, 512] and of_vllm[0].sorts
 
 
 @pytest.mark.parametrize("max_seqs", [1, 2, 300])
@@ -262,8 +266,13 @@ def test_the_command_builds_costs_that_a_scenario_runs_with(
     assert "held out" in shown and "built from kernels of NVIDIA H100" in shown
     cost = read_document(out).data["cost"]
     assert cost["fit"]["errors"] == dict(UNSEEN) and cost["fit"]["prefill_tokens"] == 8192
-    ((first, *_),) = cost["fit"]["spread"]
+    (first, *_), (*of_iterations, client, _) = cost["fit"]["spread"]
     assert first == pytest.approx(cost["fit"]["step_error"] / 1.645, rel=1e-3)
+    # Another client's time may be half or twice, and a figure's error is one of iterations.
+    assert client == pytest.approx(math.log(2) / 1.645, rel=1e-3) and not any(of_iterations)
+    assert cost["fit"]["client_ms"] == cost["request_ms"] == OVERHEAD.client_ms
+    assert math.log(2) / UNSEEN["tpot_mean_ms"] == pytest.approx(CLIENT)
+    assert cost["launch_tokens"] == 64 and cost["launch_ms"] == pytest.approx(32 * OVERHEAD.launch_ms)
     made = simulate(scenario(scenario_data(cost=cost) | {"accept_fit": True}))
     assert (made.tables["fit_intervals"]["low"] <= made.tables["fit_intervals"]["high"]).all()
     assert command_line(["fit", str(server), *options, "--json"]) == 0
@@ -306,6 +315,6 @@ def test_public_tables_are_read_and_give_about_what_a_server_of_that_model_takes
         shared_path("data", "serving-llm", "models", "llama-3.1-70b-instruct.config.json")
     )
     of = ModelKernels(kernels, model, 4, ACCELERATORS["H100-80GB"])
-    values = with_overhead(kernel_times(of, 128), OVERHEAD, model, Running())
+    values = with_overhead(kernel_times(of, 128), OVERHEAD, model, Running.of("vllm", 4, 128, ahead=True))
     assert values[0] == pytest.approx(15.6, rel=0.08)
     assert 2.5e-5 < values[3] < 7.7e-5

@@ -354,7 +354,7 @@ def test_costs_without_hidden_tokens_keep_their_ids() -> None:
     plain = scenario(scenario_data())
     data = to_data(plain)
     llm_data = data["configuration"]["Llama"]["llm"]
-    for name in ("hidden_prefill_tokens", "launch_ms", "unsure"):
+    for name in ("hidden_prefill_tokens", "launch_ms", "launch_tokens", "unsure"):
         assert llm_data["cost"].pop(name) is None
     assert llm_data["plan"].pop("prefix_cache") is None
     assert llm_data.pop("gateway") is None

@@ -61,6 +61,18 @@ def test_the_carried_rate_with_a_draft_is_that_of_a_replay() -> None:
     assert carried_rps(COSTS, server, PROMPT, OUTPUT) == pytest.approx(full, rel=0.05)
 
 
+def test_the_carried_rate_with_launches_is_that_of_a_replay() -> None:
+    """Nearly all iterations with prompts are launched, some are, and none is, since their tokens are recorded."""
+    rates = []
+    for tokens in (0.0, 300.0, 5000.0):
+        costs = np.array([*COSTS, 20.0, tokens])
+        of = Experiment("", load(1.0, 4000, 200), {})
+        full = trial_of(SERVER, of, ScenarioFiles(), 0).figures(costs)["throughput_rps"]
+        rates.append(carried_rps(costs, SERVER, PROMPT, OUTPUT))
+        assert rates[-1] == pytest.approx(full, rel=0.05)
+    assert rates[0] < 0.95 * rates[1] < 0.95 * rates[2]
+
+
 def test_the_mean_iteration_of_a_server_that_drafts_is_without_its_drafts() -> None:
     for rate in (1.0, 20.0, 35.0):
         server = SERVER.with_(speculation=DRAFTED)

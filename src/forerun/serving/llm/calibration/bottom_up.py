@@ -41,18 +41,25 @@ from forerun.serving.llm.calibration.server import Server
 from forerun.serving.llm.calibration.steps import fit_steps
 from forerun.serving.llm.inputs.accelerators import ACCELERATORS
 from forerun.serving.llm.inputs.architecture import Architecture
-from forerun.serving.llm.scenario.language_model import FitRecord, ModelMemory, together
+from forerun.serving.llm.scenario.language_model import (
+    FitRecord,
+    ModelMemory,
+    outside,
+    together,
+)
 
 #: numbers of requests, and the shortest context, the longest and how many, over which decodes are taken to be linear in
 #: requests and cached tokens
 SIZES: Final = 12
 CONTEXTS: Final = (128, 4096, 24)
 #: prompt tokens of an iteration over which their multiplications are taken to be linear
-PROMPTS: Final = (512, 768, 1024, 2048, 4096, 8192)
+PROMPTS: Final = (256, 384, 512, 768, 1024, 2048, 4096, 8192)
 #: tokens for each expert from which on an iteration is taken to read all of them
 AWAKE: Final = 4
 
 
+#: tokens of an iteration that vLLM records at most
+RECORDED: Final = 512
 #: which of the coefficients of an iteration are those of prompts
 OF_PROMPTS: Final = np.array([False, True, False, False, True])
 
@@ -87,44 +94,47 @@ class Overhead:
 
 @dataclass(frozen=True)
 class Running:
-    """How a server runs iterations. By default as vLLM does that composes them ahead.
+    """How a server runs iterations.
 
     Parameters
     ----------
-    whole : a decode's kernels are recorded as a whole, and those of prompts launched one by one; else each layer's are
-        recorded in pieces, for prompts as well.
+    recorded : tokens up to which prompts' kernels are recorded, each layer's in pieces, as decodes' are; beyond them they
+        are launched one by one. 0: a decode's are recorded as a whole, those of prompts launched.
     sorts : all tokens that exist are sorted before the next one is drawn.
     waits : the host sends several accelerators their work only when the iteration before has ended.
     """
 
-    whole: bool = False
-    sorts: bool = True
-    waits: bool = False
+    recorded: int
+    sorts: bool
+    waits: bool
 
     @classmethod
-    def of(cls, program: str, split: int, *, ahead: bool) -> Running:
+    def of(cls, program: str, split: int, max_seqs: int, *, ahead: bool) -> Running:
         """That of a program, as tables of kernels name it.
 
         Parameters
         ----------
-        program : SGLang and TensorRT-LLM record decodes as a whole and compose iterations ahead; vLLM sorts.
+        program : SGLang and TensorRT-LLM record decodes as a whole and compose iterations ahead; vLLM sorts, and records
+            up to twice as many tokens as there are seats, and up to 512 (its `max_cudagraph_capture_size`).
         split : accelerators that share the model.
+        max_seqs : seats.
         ahead : iterations are composed ahead.
         """
         whole = program in ("sglang", "trtllm")
-        return cls(whole, program == "vllm", split > 1 and not (whole or ahead))
+        recorded = 0 if whole else min(2 * max_seqs, RECORDED)
+        return cls(recorded, program == "vllm", split > 1 and not (whole or ahead))
 
 
 #: fitted to the dense models of public measurements, of which most are of vLLM on H100
 OVERHEAD: Final = Overhead(
-    scale=0.9964,
-    prompt_scale=1.0246,
-    layer_ms=0.01113,
-    piece_ms=0.02029,
-    sample_ns=0.0664,
-    sort_ns=0.0805,
-    message_ms=0.01927,
-    launch_ms=0.6924,
+    scale=0.9948,
+    prompt_scale=1.0096,
+    layer_ms=0.01066,
+    piece_ms=0.02076,
+    sample_ns=0.07041,
+    sort_ns=0.07941,
+    message_ms=0.0174,
+    launch_ms=0.6368,
     client_ms=8.58,
 )
 #: families of experiments that it was fitted to
@@ -189,10 +199,10 @@ def with_overhead(kernels: Floats, overhead: Overhead, model: Architecture, runn
     """
     made, drawn_ns = kernels.copy(), overhead.sample_ns + overhead.sort_ns * running.sorts
     made[:TERMS] *= np.where(OF_PROMPTS, overhead.prompt_scale, overhead.scale)
-    made[0] += model.layers * (overhead.layer_ms + overhead.piece_ms * (not running.whole))
+    made[0] += model.layers * (overhead.layer_ms + overhead.piece_ms * (running.recorded > 0))
     made[2] += model.vocabulary * drawn_ns / 1e6 + overhead.message_ms * running.waits
     made[5] = overhead.client_ms
-    return np.array([*made, model.layers * overhead.launch_ms * running.whole])
+    return np.array([*made, model.layers * overhead.launch_ms, running.recorded])
 
 
 def bottom_up(
@@ -223,7 +233,7 @@ def bottom_up(
     used, notes, spread = _version(server, memory, shape, read)
     kernels = used.kernels
     ahead = server.scheduler.rules().ahead
-    running = Running.of(kernels.program, memory.tensor_parallel, ahead=ahead)
+    running = Running.of(kernels.program, memory.tensor_parallel, server.max_seqs, ahead=ahead)
     alone = kernel_times(used, server.max_seqs)
     values = with_overhead(alone, OVERHEAD, shape, running)
     beyond_ms = values[: len(alone)] - alone
@@ -241,7 +251,11 @@ def bottom_up(
         kv_tokens=cached,
         step_error=errors["tpot_mean_ms"],
         errors=errors,
-        spread=(together(float(f"{errors['tpot_mean_ms'] / DEVIATIONS:.4g}")),),
+        spread=tuple(
+            row(float(f"{off / DEVIATIONS:.4g}"))
+            for row, off in ((together, errors["tpot_mean_ms"]), (outside, math.log(2)))
+        ),
+        client_ms=OVERHEAD.client_ms,
     )
     rows = [row for trial in trials for row in comparison(trial, values, "held out", record)]
     record = msgspec.structs.replace(record, misses=misses_of(rows, errors) or None)

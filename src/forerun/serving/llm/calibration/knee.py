@@ -1,5 +1,6 @@
 """Errors grow towards saturation: a figure is as many times as far off as it grows faster than the time of an iteration, and
-where iterations that take a little longer or shorter change it by half it says nothing."""
+where iterations that take a little longer or shorter change it by half it says nothing. What a client and its network take
+outside of iterations, where that was measured with another one, is less sure than iterations are."""
 
 from __future__ import annotations
 
@@ -14,6 +15,11 @@ from forerun.serving.llm.scenario.language_model import FitRecord
 STEP: Final = 0.05
 #: a figure that this changes by more, up or down, is near saturation
 KNEE: Final = 0.5
+#: how many times as unsure as an iteration another client's time is: it may be half or twice, an iteration by a server that
+#: was never measured is off by so much (`bottom_up.UNSEEN`)
+CLIENT: Final = math.log(2) / 0.15
+#: what the names of figures begin with that contain it
+OUTSIDE: Final = ("ttft", "e2e")
 #: share of unseen figures that an interval should cover
 COVERED: Final = 0.9
 #: standard deviations in half such an interval
@@ -35,6 +41,18 @@ def growth(value: float, above: float, below: float) -> float:
     if not 0 < below <= value <= above < math.inf:
         return 1.0
     return max(1.0, math.log(above / value) / math.log1p(STEP), math.log(below / value) / math.log1p(-STEP))
+
+
+def unsure(name: str, value: float, grows: float, client_ms: float) -> float:
+    """How many times as unsure as an iteration a figure is.
+
+    Parameters
+    ----------
+    name, value : of the figure.
+    grows : as `growth` says.
+    client_ms : of the value, what another client took outside of iterations; 0 for one that was measured.
+    """
+    return grows + (CLIENT * client_ms / value if name.startswith(OUTSIDE) else 0.0)
 
 
 def interval(
@@ -63,5 +81,5 @@ def interval(
         # What a small change does says nothing of a larger one there, so that is simulated.
         least, most = value * math.exp(-own), value * math.exp(own)
         return min(least, at(math.exp(-step))[name]), max(most, at(math.exp(step))[name]), True
-    half = own * growth(value, above, below)
+    half = own * unsure(error or name, value, growth(value, above, below), record.client_ms)
     return value * math.exp(-half), value * math.exp(half), False

@@ -27,6 +27,7 @@ from forerun.serving.llm.scenario.language_model import (
     FixedTokens,
     LanguageModelSpec,
     ModelMemory,
+    Routing,
     Seats,
     SpeculationSpec,
     Tokens,
@@ -44,7 +45,8 @@ class Server(Spec, frozen=True, kw_only=True):
     block_tokens: tokens in a block (default 16).
     prefix_cache: what prompts begin with, where the server kept it (left out: nothing was kept).
     scheduler: which requests an iteration works on, as in a scenario (default: vLLM's, of the newest version compared).
-    replicas: how many there were, requests in turn (default 1).
+    replicas: how many there were (default 1).
+    balance: how requests chose one, as in a scenario: `random` behind a Service of Kubernetes (default: in turn).
     speculation: how decodes were drafted, as in a scenario (left out: they were not).
     software: program and version, such as vllm-0.12.0: which tables of kernels count (left out: it is not known).
     """
@@ -57,6 +59,7 @@ class Server(Spec, frozen=True, kw_only=True):
     prefix_cache: DrawnPrefixes | None = None
     scheduler: Annotated[Scheduler, chosen_from(scheduler_policies)] = msgspec.field(default_factory=Newest)
     replicas: Annotated[int, msgspec.Meta(ge=1, le=10_000)] = 1
+    balance: Routing = "round-robin"
     speculation: SpeculationSpec | None = None
     software: Annotated[str, msgspec.Meta(pattern="^[A-Za-z]+-[0-9]")] | None = None
 

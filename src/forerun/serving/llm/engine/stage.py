@@ -107,7 +107,7 @@ class LanguageStage:
             _routing(llm.routing),
             _rules(llm),
             _drafts(llm),
-            np.array([*llm.cost.terms, llm.cost.hidden_prefill, llm.cost.launch_ms]),
+            np.array([*llm.cost.terms, llm.cost.hidden_prefill, llm.cost.launch_ms, llm.cost.launch_tokens]),
             np.require(llm.cost.prefill_ms, np.float64, ["C", "W"]),
             np.require(llm.cost.decode_ms, np.float64, ["C", "W"]),
             self._prefixes.segment_blocks,

@@ -39,8 +39,8 @@ class Cost:
     request_ms : of a request outside of iterations, before it joins the queue: network, tokens, client (default 0).
     hidden_prefill : h, prefill tokens of an iteration that take no time of their own, because it takes at least as long to
         read the weights; b_p h is at most a (default 0).
-    launch_ms : an iteration with prompts or drafts takes at least as long, in which their kernels are launched (default 0);
-        without effect where tables count.
+    launch_ms : an iteration with prompts or drafts, and with more than `launch_tokens` (default 0) in all, takes at least as
+        long, in which its kernels are launched (default 0); without effect where tables count.
     fit : what is known of its errors, if it was fitted (default None: it was not).
     spread : what a draw adds to the logarithms of the coefficients (see `FitRecord`; default None: it cannot be drawn).
     """
@@ -51,14 +51,15 @@ class Cost:
     request_ms: float = 0.0
     hidden_prefill: float = 0.0
     launch_ms: float = 0.0
+    launch_tokens: float = 0.0
     fit: FitRecord | None = field(default=None, repr=False)
     spread: tuple[Row, ...] | None = field(default=None, repr=False)
 
     @classmethod
     def of(cls, values: Floats, fit: FitRecord | None = None, spread: tuple[Row, ...] | None = None) -> Cost:
-        """By coefficients: those of `terms`, `request_ms` and `hidden_prefill`; where it follows, `launch_ms`."""
-        a, prefill, decode, kv, attention, request_ms, hidden, *rest = values.tolist()
-        beside = {"request_ms": request_ms, "hidden_prefill": hidden, "launch_ms": sum(rest)}
+        """By coefficients: those of `terms`, `request_ms` and `hidden_prefill`; where they follow, those of launches."""
+        a, prefill, decode, kv, attention, *rest = values.tolist()
+        beside = dict(zip(("request_ms", "hidden_prefill", "launch_ms", "launch_tokens"), rest))
         return cls((a, prefill, decode, kv, attention), **beside, fit=fit, spread=spread)
 
     @property
@@ -100,7 +101,8 @@ class Cost:
         a, of_prefill, of_decode, of_kv, of_attention = self.terms
         shown = max(prefill - self.hidden_prefill, 0.0)
         taken_ms = a + of_prefill * shown + of_decode * decodes + of_kv * kv + of_attention * attention
-        return max(taken_ms, self.launch_ms) if prefill > 0 else taken_ms
+        launched = prefill > 0 and prefill + decodes > self.launch_tokens
+        return max(taken_ms, self.launch_ms) if launched else taken_ms
 
     def longer(self, factor: float) -> Cost:
         """With iterations that take so many times as long; tables stay."""

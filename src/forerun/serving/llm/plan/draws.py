@@ -60,8 +60,8 @@ def drawn(llm: LanguageModel, seed: int, number: int) -> LanguageModel:
     logs, off = _numbers(cost.terms, cost.spread, seed, number)
     values = np.array([*cost.terms, cost.request_ms, cost.hidden_prefill])
     # Launches take longer as iterations do; fits know nothing of them, and draws of other costs are of all together.
-    launch_ms = cost.launch_ms * math.exp(logs[0])
-    other = Cost.of(np.array([*possible(values * np.exp(logs)), launch_ms]), cost.fit, cost.spread)
+    launches = cost.launch_ms * math.exp(logs[0]), cost.launch_tokens
+    other = Cost.of(np.array([*possible(values * np.exp(logs)), *launches]), cost.fit, cost.spread)
     limits = tuple(
         one._replace(limit_ms=one.limit_ms * math.exp(off[one.kind] * _beside(cost.fit, one)))
         for one in llm.limits

@@ -97,6 +97,11 @@ def together(deviation: float) -> Row:
     return (deviation,) * 5 + (0.0, 0.0)
 
 
+def outside(deviation: float) -> Row:
+    """The time outside of iterations longer or shorter by a factor. Parameter as that of `together`."""
+    return (0.0,) * 5 + (deviation, 0.0)
+
+
 class FitRecord(Spec, frozen=True, kw_only=True):
     """What a fit of costs knows of itself, as `forerun fit` writes it.
 
@@ -108,6 +113,7 @@ class FitRecord(Spec, frozen=True, kw_only=True):
         nowhere); a scenario must accept it.
     spread: how unsure the coefficients are, and how they go together: a draw adds to the logarithms of all seven each of
         these rows times a standard normal number (left out: there are no draws).
+    client_ms: of `request_ms`, what was measured with other clients and may be half or twice (default 0: nothing).
     """
 
     experiments: Count
@@ -118,8 +124,9 @@ class FitRecord(Spec, frozen=True, kw_only=True):
     errors: dict[str, NotNegative] = {}
     misses: dict[str, NotNegative] | None = None
     spread: tuple[Row, ...] | None = None
+    client_ms: NotNegative = 0.0
 
-    added_later: ClassVar[tuple[str, ...]] = ("misses", "spread")
+    added_later: ClassVar[tuple[str, ...]] = ("misses", "spread", "client_ms")
 
     @property
     def missing(self) -> str:
@@ -140,6 +147,7 @@ class Coefficients(Spec, frozen=True, kw_only=True):
     hidden_prefill_tokens: prefill tokens of an iteration that take no time of their own, because it takes at least as long
         to read the weights (left out: none).
     launch_ms: at least, of an iteration with prompts or drafts, whose kernels are launched one by one (left out: nothing).
+    launch_tokens: up to so many tokens its kernels are recorded all the same, so that this does not count (left out: none).
     unsure: standard deviation of the logarithm of the times of iterations, where they were not fitted; 0: they are exact
         (left out: it is not known, and no plan can hold over what they may be).
     fit: where these are from and how far off they are, if they were fitted.
@@ -153,13 +161,14 @@ class Coefficients(Spec, frozen=True, kw_only=True):
     request_ms: Ms = 0.0
     hidden_prefill_tokens: NotNegative | None = None
     launch_ms: Ms | None = None
+    launch_tokens: NotNegative | None = None
     unsure: Share | None = None
     fit: FitRecord | None = None
 
     #: the coefficients, in the order of `values`
     names: ClassVar[tuple[str, ...]] = (
         "a_ms", "prefill_ms_per_token", "decode_ms_per_seq", "kv_ms_per_token", "attn_ms_per_token2", "request_ms",
-        "hidden_prefill_tokens", "launch_ms",
+        "hidden_prefill_tokens", "launch_ms", "launch_tokens",
     )  # fmt: skip
     added_later: ClassVar[tuple[str, ...]] = (*names[6:], "unsure")
 

@@ -209,9 +209,9 @@ class Model(NamedTuple):
     """What a replica's cache can store, how requests choose one and are scheduled, and what an iteration takes.
 
     routing: how a request chooses a replica, one of the numbers above. An iteration takes a + b_p max(0, P - h) + b_d D +
-    b_k K + c A, and with P at least l, with `terms` = (a, b_p, b_d, b_k, c, h, l); tokens that a draft proposed are verified
-    as prefill tokens are processed. With tables (else of length 1): prefill_ms[P], of P prompt tokens alone, and
-    decode_ms[D], of D decodes alone; both together take prefill_ms[P] + decode_ms[D] - decode_ms[1].
+    b_k K + c A, and with P and P + D > r at least l, with `terms` = (a, b_p, b_d, b_k, c, h, l, r); tokens that a draft
+    proposed are verified as prefill tokens are processed. With tables (else of length 1): prefill_ms[P], of P prompt tokens
+    alone, and decode_ms[D], of D decodes alone; both together take prefill_ms[P] + decode_ms[D] - decode_ms[1].
     segment_blocks: blocks in a segment of a prompt that the prefix cache can share. chains: the segments of all prompts,
     one prompt behind the other; empty without a prefix cache. shares: float64[R], of the lots, how many fall on a replica
     and those before it. scores: for the routing by scores.
@@ -1156,7 +1156,8 @@ def _iteration_ms(model: Model, prefill: int, decodes: int, kv: int, attention: 
     else:
         shown = max(prefill - terms[5], 0.0)
         taken_ms = terms[0] + terms[1] * shown + terms[2] * decodes + terms[3] * kv + terms[4] * attention
-        taken_ms = max(taken_ms, terms[6]) if prefill > 0 else taken_ms
+        if prefill > 0 and prefill + decodes > terms[7]:
+            taken_ms = max(taken_ms, terms[6])
     return float(taken_ms)
 
 
