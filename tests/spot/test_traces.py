@@ -143,6 +143,7 @@ def test_fit_then_generate_then_simulate(trace: Trace, data_folder: Path, tmp_pa
         "nodes per removal",
         "CV of removal gaps",
         "mean nodes",
+        "spread of nodes",
     }
     assert [r["name"] for r in told["rates"]] == ["removals_per_min", "adds_per_min"]
     code, out, _ = trace("generate", "spot", described, "--seed", 3, "-o", made)

@@ -13,7 +13,7 @@ from forerun.spot.engine.estimates import Estimate
 from forerun.spot.engine.history import WALL_LINES, Replay
 from forerun.spot.engine.job import TrainingJob
 from forerun.spot.policy import GrowthRule
-from forerun.spot.scenario.processes import PerNode, Poisson
+from forerun.spot.scenario.processes import PerNode, Poisson, of_trial
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -171,6 +171,22 @@ def fleet_numbers(process: Poisson | PerNode, on_demand: int = 0) -> Any:
     )
 
 
+def _fleet_of_trial(fleet: Any, process: Poisson | PerNode, seed: int, trial: int) -> Any:
+    """The numbers of a fleet with a trial's own rates. Growth rules know the fitted ones: these are as they were."""
+    drawn = of_trial(process, seed, trial)
+    if isinstance(drawn, PerNode):
+        return fleet._replace(
+            removal_per_s=drawn.removal_per_node_h / 3600.0, add_per_s=drawn.return_per_node_h / 3600.0
+        )
+    assert isinstance(drawn, Poisson)
+    return fleet._replace(
+        removal_per_s=drawn.removals_per_min / 60.0,
+        add_per_s=drawn.adds_per_min / 60.0,
+        removal_cdf=np.cumsum(drawn.removal_sizes()),
+        add_cdf=np.cumsum(drawn.add_sizes()),
+    )
+
+
 def hit_rates(process: Poisson | PerNode, removals: NDArray[np.float64]) -> NDArray[np.float64]:
     """Rate of removals that hit an active node, by nodes alive and active: float64[cap + 1, cap + 1] a second.
 
@@ -224,9 +240,14 @@ def run(
 
     key = np.uint64(stream_key(seed, "spot trials") & 0xFFFF_FFFF_FFFF_FFFF)
     out = np.empty((trials, len(kernels.COLUMNS)))
-    kernels.run_trials(
-        job_numbers(job, growth, goal_steps), fleet_numbers(process, on_demand), key, first_trial, out
-    )
+    numbers, fleet = job_numbers(job, growth, goal_steps), fleet_numbers(process, on_demand)
+    if process.stretches is None:
+        kernels.run_trials(numbers, fleet, key, first_trial, out)
+    else:
+        no_log = np.empty((0, 3))
+        for trial, row in enumerate(out, first_trial):
+            own = _fleet_of_trial(fleet, process, seed, trial)
+            kernels.run_one_logged(numbers, own, key, trial, row, no_log)
     columns = {name: out[:, i] for i, name in enumerate(kernels.COLUMNS)}
     return Trials(columns, job.horizon_s, on_demand)
 

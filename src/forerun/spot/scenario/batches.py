@@ -66,6 +66,12 @@ class Empirical(NamedSpec, frozen=True, kw_only=True, tag="empirical"):
         counts = np.asarray(self.counts, dtype=np.float64)
         return np.asarray(counts / counts.sum(), dtype=np.float64)
 
+    def resampled(self, random: np.random.Generator) -> Empirical:
+        """Shares that are as plausible given the counts: a Bayesian bootstrap."""
+        counts = np.asarray(self.counts, dtype=np.float64)
+        weights = np.where(counts > 0, random.gamma(np.maximum(counts, 1e-9)), 0.0)
+        return Empirical(counts=tuple(weights.tolist()))
+
 
 BatchSizes: TypeAlias = Marks | Geometric | Empirical
 

@@ -10,8 +10,9 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections.abc import Callable
+from functools import lru_cache, partial
 from random import Random
-from typing import Annotated, TypeAlias
+from typing import Annotated, ClassVar, TypeAlias
 
 import msgspec
 import numpy as np
@@ -21,7 +22,8 @@ from forerun.core.rng import stream
 from forerun.core.scenario.numbers import NotNegative, Positive, Whole
 from forerun.core.scenario.spec import NamedSpec
 from forerun.spot.engine.membership import Membership
-from forerun.spot.scenario.batches import BatchSizes, Burst, Marks, with_burst
+from forerun.spot.scenario.batches import BatchSizes, Burst, Empirical, Marks, with_burst
+from forerun.spot.scenario.rates import TRIALS, Stretches
 
 Rows: TypeAlias = list[tuple[float, bool, str]]
 
@@ -37,7 +39,10 @@ class Poisson(NamedSpec, frozen=True, kw_only=True, tag="poisson"):
     alive.
 
     `start` nodes are there at time 0; a batch that would exceed `cap`, or what exists, is cut.
+    `stretches` of a recording give each trial rates of its own (default: all have the rates above).
     """
+
+    added_later: ClassVar[tuple[str, ...]] = ("stretches",)
 
     removals_per_min: NotNegative
     adds_per_min: NotNegative
@@ -46,6 +51,7 @@ class Poisson(NamedSpec, frozen=True, kw_only=True, tag="poisson"):
     add_burst: Burst = Burst()
     start: Whole = 32
     cap: Nodes = 64
+    stretches: Stretches | None = None
 
     def problems(self) -> list[tuple[str, str]]:
         """The start fits."""
@@ -71,12 +77,16 @@ class PerNode(NamedSpec, frozen=True, kw_only=True, tag="per_node"):
     """Each node fails on its own, and each missing node returns on its own (a machine-repair model).
 
     `removal_per_node_h` is the hazard of a node alive, `return_per_node_h` of one missing below `cap`.
+    `stretches` of a recording give each trial rates of its own (default: all have the rates above).
     """
+
+    added_later: ClassVar[tuple[str, ...]] = ("stretches",)
 
     removal_per_node_h: NotNegative
     return_per_node_h: NotNegative
     start: Whole = 32
     cap: Nodes = 64
+    stretches: Stretches | None = None
 
     def problems(self) -> list[tuple[str, str]]:
         """The start fits."""
@@ -153,13 +163,22 @@ class Lifetimes(NamedSpec, frozen=True, kw_only=True, tag="lifetimes"):
     """Each slot of the fleet has a node for a Weibull lifetime, then is empty for an exponential delay.
 
     `shape` 1 is exponential; below 1 young nodes vanish soonest, above 1 old ones do. `mean_life_h` is the
-    mean lifetime, `mean_return_h` the mean delay; all `slots` are filled at the start.
+    mean lifetime, `mean_return_h` the mean delay; `start` of the `slots` are filled at the start (default: all).
+    `stretches` of a recording give each trial means of its own (default: all have the means above).
     """
+
+    added_later: ClassVar[tuple[str, ...]] = ("start", "stretches")
 
     mean_life_h: Positive
     mean_return_h: Positive
     shape: Positive = 1.0
     slots: Nodes = 64
+    start: Whole | None = None
+    stretches: Stretches | None = None
+
+    def problems(self) -> list[tuple[str, str]]:
+        """The start fits."""
+        return _start_problems(self.start or 0, self.slots)
 
     def rows(self, seed: int, trial: int, horizon_s: float) -> Rows:
         """One history: (time in s, is it an addition, node)."""
@@ -168,7 +187,8 @@ class Lifetimes(NamedSpec, frozen=True, kw_only=True, tag="lifetimes"):
         def life_s(draws: np.random.Generator) -> float:
             return scale_s * float(draws.weibull(self.shape))
 
-        return _slots(seed, trial, horizon_s, self.slots, life_s, self.mean_return_h)
+        start = self.slots if self.start is None else self.start
+        return _slots(seed, trial, horizon_s, self.slots, life_s, self.mean_return_h, start)
 
 
 class Bathtub(NamedSpec, frozen=True, kw_only=True, tag="bathtub"):
@@ -208,7 +228,7 @@ class Bathtub(NamedSpec, frozen=True, kw_only=True, tag="bathtub"):
         def life_s(draws: np.random.Generator) -> float:
             return self.life_h(float(draws.random())) * 3600.0
 
-        return _slots(seed, trial, horizon_s, self.slots, life_s, self.mean_return_h)
+        return _slots(seed, trial, horizon_s, self.slots, life_s, self.mean_return_h, self.slots)
 
 
 class Hourly(NamedSpec, frozen=True, kw_only=True, tag="hourly"):
@@ -362,8 +382,9 @@ def _slots(
     slots: int,
     life_s: Callable[[np.random.Generator], float],
     mean_return_h: float,
+    start: int,
 ) -> Rows:
-    """Slots with one node after another; all are filled at 0.
+    """Slots with one node after another.
 
     Parameters
     ----------
@@ -372,11 +393,14 @@ def _slots(
     slots : how many there are.
     life_s : draws the lifetime of a node, in seconds.
     mean_return_h : mean of the exponential times for which a slot is empty.
+    start : slots that are filled at 0.
     """
     rows: Rows = []
     for slot in range(slots):
         draws = stream(seed, "lifetimes", trial, slot)
         t_s, life = 0.0, 0
+        if slot >= start:
+            t_s = float(draws.exponential(mean_return_h * 3600.0))
         while t_s < horizon_s:
             node = f"slot{slot}-life{life}"
             rows.append((t_s, True, node))
@@ -451,4 +475,35 @@ def generate(process: Process, *, seed: int, horizon_s: float, trial: int = 0) -
     horizon_s : end of the history.
     trial : its number, which names its random streams (default: 0).
     """
-    return Membership.from_rows(process.rows(seed, trial, horizon_s))
+    return Membership.from_rows(of_trial(process, seed, trial).rows(seed, trial, horizon_s))
+
+
+def of_trial(process: Process, seed: int, trial: int) -> Process:
+    """The process with the rates and batch sizes of one trial; itself where these are known.
+
+    Counted sizes are drawn by Bayesian bootstrap [Rubin, 1981].
+    """
+    if not isinstance(process, Poisson | PerNode | Lifetimes) or process.stretches is None:
+        return process
+    removals, adds = process.stretches.factors(seed, trial)
+    # Draws are in range, and need not be checked as a file is.
+    drawn = partial(msgspec.structs.replace, process, stretches=None)
+    if isinstance(process, Lifetimes):
+        return drawn(mean_life_h=process.mean_life_h / removals, mean_return_h=process.mean_return_h / adds)
+    if isinstance(process, PerNode):
+        return drawn(
+            removal_per_node_h=process.removal_per_node_h * removals,
+            return_per_node_h=process.return_per_node_h * adds,
+        )
+    return drawn(
+        removals_per_min=process.removals_per_min * removals,
+        adds_per_min=process.adds_per_min * adds,
+        removal_batch=_resampled(process.removal_batch, seed, "removal sizes of a trial", trial),
+        add_batch=_resampled(process.add_batch, seed, "addition sizes of a trial", trial),
+    )
+
+
+@lru_cache(maxsize=2 * TRIALS)
+def _resampled(sizes: BatchSizes, seed: int, purpose: str, trial: int) -> BatchSizes:
+    """Counted sizes as other countings of the same fleet might have been; laws as they are."""
+    return sizes.resampled(stream(seed, purpose, trial)) if isinstance(sizes, Empirical) else sizes

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
@@ -121,6 +121,24 @@ TRIALS = TableSchema(
         Column("cost_usd", "usd", "what the nodes cost"),
     ),
     "one row a trial",
+)
+
+LEVELS: Final = (0.5, 0.8, 0.9, 0.95)
+"""Shares of trials between the ends of a row of `outcomes`."""
+
+OUTCOMES = TableSchema(
+    "outcomes",
+    (
+        Column("figure", "", "what of a trial"),
+        Column("unit", "", "of the row"),
+        Column("median", "", "half of the trials are below"),
+        *(
+            Column(f"{end}{100 * level:.0f}", "", f"{word} of the middle {100 * level:.0f} % of trials")
+            for level in LEVELS
+            for end, word in (("low", "lower end"), ("high", "upper end"))
+        ),
+    ),
+    "one row a figure: how far single trials differ, and so what one run may bring",
 )
 
 SENSITIVITY = TableSchema(
@@ -284,6 +302,39 @@ def timeline(done: Replay, fleet: Membership) -> Timeline:
             [f"{spell.world_size} nodes" for spell in done.spells] + [""] * len(of_nodes), dtype=object
         ),
         groups=("job", *("nodes" for _ in used)),
+    )
+
+
+def outcomes_table(done: Trials, samples_per_step: float, cost_usd: np.ndarray) -> Table:
+    """Between which values the middle of the trials lies.
+
+    Parameters
+    ----------
+    done : the trials.
+    samples_per_step : of the job.
+    cost_usd : float64[trials], what the nodes of each cost.
+    """
+    columns, end_s = done.columns, done.columns["end_s"]
+    figures = {
+        ("steps_completed", ""): columns["steps_completed"],
+        ("samples_per_s", "1/s"): done.steps_per_s * samples_per_step,
+        ("useful_share", "share"): columns["useful_s"] / end_s,
+        ("mean_nodes", ""): done.alive_node_s / end_s,
+        ("removals", ""): columns["removals"],
+        ("cost_usd", "usd"): cost_usd,
+    }
+    at = {"median": 0.5} | {
+        f"{end}{100 * level:.0f}": 0.5 + side * level / 2
+        for level in LEVELS
+        for end, side in (("low", -1), ("high", 1))
+    }
+    shares = list(at.values())
+    values = np.array([np.quantile(each, shares, method="inverted_cdf") for each in figures.values()])
+    return Table.of(
+        OUTCOMES,
+        figure=[figure for figure, _ in figures],
+        unit=[unit for _, unit in figures],
+        **dict(zip(at, values.T, strict=True)),
     )
 
 

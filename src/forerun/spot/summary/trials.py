@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from forerun.core.result.run import Result
+from forerun.core.result.tables import Table
 from forerun.spot.engine.estimates import Estimate, finish_figures, quantile, ratio_estimate
 from forerun.spot.engine.run import TrialsOutcome, in_kernel
 from forerun.spot.engine.trials import Trials
@@ -99,12 +100,14 @@ def summarize_trials(outcome: TrialsOutcome) -> Result:
     wall, nodes = dict(whole.wall_s), dict(whole.node_s)
     mean_end_s = math.fsum(wall.values())
     moved = elasticities(inputs) if in_kernel(scenario) else ()
+    outcomes = tables.outcomes_table(done, scenario.job.samples_per_step, _cost_usd(done, inputs))
     finish = ("finish_p50_h", "finish_p95_h", "done_by_deadline") if scenario.goal.steps else ()
     return Result(
         scenario=scenario,
         summary=summary,
         tables={
             "ledger": tables.ledger_table(wall, nodes, mean_end_s, float(summary["cost_usd"])),
+            "outcomes": outcomes,
             "trials": tables.trial_table(done, _cost_usd(done, inputs)),
             "spells": tables.spell_table(shown.replay),
             **node_tables(shown),
@@ -113,11 +116,31 @@ def summarize_trials(outcome: TrialsOutcome) -> Result:
         timeline=tables.timeline(shown.replay, shown.nodes),
         ledgers=tables.ledgers(wall, nodes, mean_end_s, math.fsum(nodes.values()), scenario.job.load_share),
         why=why({line: wall[line] / mean_end_s for line in wall}, scenario),
-        notes=_notes(scenario, done.count),
+        notes=(_one_run(outcomes), *_notes(scenario, done.count)),
         intervals=intervals,
         headline=tuple(name for name in (*finish, *headline(scenario)) if name in summary),
         next_steps=next_steps(scenario),
     )
+
+
+def _one_run(outcomes: Table) -> str:
+    """What a single run may bring, beside the means over all.
+
+    Parameters
+    ----------
+    outcomes : how far the trials differ.
+    """
+    words = {
+        "steps_completed": "steps completed",
+        "useful_share": "useful share",
+        "mean_nodes": "nodes in the mean",
+        "removals": "removals",
+    }
+    rows = {row["figure"]: row for row in outcomes.records()}
+    shown = (
+        f"{text} {rows[name]['low90']:.4g} to {rows[name]['high90']:.4g}" for name, text in words.items()
+    )
+    return f"intervals above are of means over all trials; nine of ten trials had: {', '.join(shown)}"
 
 
 def _notes(scenario: Scenario, rows: int) -> tuple[str, ...]:

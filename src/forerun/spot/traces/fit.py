@@ -21,6 +21,7 @@ from forerun.core.rng import stream
 from forerun.core.trace.fit import Feature
 from forerun.spot.scenario.batches import BatchSizes, Burst, Empirical, Geometric, Marks
 from forerun.spot.scenario.processes import Lifetimes, PerNode, Poisson, generate
+from forerun.spot.scenario.rates import Stretches
 from forerun.spot.traces.statistics import (
     CountTraces,
     FleetStatistics,
@@ -177,11 +178,12 @@ def _model(name: ModelName, seen: FleetStatistics, batches: BatchName, cap: int)
 
 def _events(seen: FleetStatistics, batches: BatchName, cap: int) -> _Model:
     """Poisson events of the whole fleet, in batches."""
-    minutes = seen.duration_h * 60
+    # A complete fleet takes no addition in, and an empty one loses nothing: these hours say nothing of the rates.
+    removal_min, add_min = (60 * hours[0] for hours in _chances_h(seen, cap, 1, per_node=False))
     removals, adds = len(seen.removal_batches), len(seen.add_batches)
     process = Poisson(
-        removals_per_min=removals / minutes,
-        adds_per_min=adds / minutes,
+        removals_per_min=removals / removal_min,
+        adds_per_min=adds / add_min,
         removal_batch=_sizes(seen.removal_batches, batches),
         add_batch=_sizes(seen.add_batches, batches),
         start=min(seen.start, cap),
@@ -190,15 +192,15 @@ def _events(seen: FleetStatistics, batches: BatchName, cap: int) -> _Model:
 
     def draw(random: np.random.Generator) -> Poisson:
         return process.with_(
-            removals_per_min=float(random.gamma(removals + 0.5)) / minutes,
-            adds_per_min=float(random.gamma(adds + 0.5)) / minutes,
+            removals_per_min=float(random.gamma(removals + 0.5)) / removal_min,
+            adds_per_min=float(random.gamma(adds + 0.5)) / add_min,
             removal_batch=_sizes(seen.removal_batches, batches, random),
             add_batch=_sizes(seen.add_batches, batches, random),
         )
 
     rates = (
-        _poisson_rate("removals_per_min", "1/min", removals, minutes),
-        _poisson_rate("adds_per_min", "1/min", adds, minutes),
+        _poisson_rate("removals_per_min", "1/min", removals, removal_min),
+        _poisson_rate("adds_per_min", "1/min", adds, add_min),
     )
     return _Model(process, rates, draw)
 
@@ -219,10 +221,57 @@ def _sizes(sizes: Sequence[int], batches: BatchName, random: np.random.Generator
     if batches == "geometric":
         n, more = counted.size, int(counted.sum()) - counted.size
         return Geometric(p=n / (n + more) if random is None else float(random.beta(n + 0.5, more + 0.5)))
-    weights = np.bincount(counted)[1:].astype(float)
-    if random is not None:
-        weights = np.where(weights > 0, random.gamma(np.maximum(weights, 1e-9)), 0.0)
-    return Empirical(counts=tuple(weights.tolist()))
+    sizes_seen = Empirical(counts=tuple(np.bincount(counted)[1:].astype(float).tolist()))
+    return sizes_seen if random is None else sizes_seen.resampled(random)
+
+
+def _chances_h(
+    seen: FleetStatistics, cap: int, stretches: int, *, per_node: bool
+) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Hours in which a removal could come, and those in which an addition could, in each of equal stretches.
+
+    Parameters
+    ----------
+    cap : the fleet's size when complete.
+    stretches : how many the recording is cut into.
+    per_node : whether each node there, and each one missing, has a chance of its own; else the fleet has one.
+    """
+    edges_s = np.linspace(0.0, seen.duration_h * 3600.0, stretches + 1).tolist()
+    nodes_h, span_h = seen.node_h(cap, edges_s), seen.duration_h / stretches
+    if per_node:
+        return nodes_h, tuple(max(0.0, cap * span_h - one) for one in nodes_h)
+    below_h = seen.node_h(cap - 1, edges_s)
+    incomplete_h = tuple(
+        max(0.0, span_h - all_h + most_h) for all_h, most_h in zip(nodes_h, below_h, strict=True)
+    )
+    return seen.node_h(1, edges_s), incomplete_h
+
+
+def in_stretches(seen: FleetStatistics, process: Fitted, stretches: int) -> Stretches:
+    """What a recording had in equal stretches, for the process that was fitted to it.
+
+    Parameters
+    ----------
+    process : with the fleet's size when complete; it says whether events or nodes are counted.
+    stretches : how many.
+    """
+    per_node = not isinstance(process, Poisson)
+    cap = process.slots if isinstance(process, Lifetimes) else process.cap
+    removal_h, add_h = _chances_h(seen, cap, stretches, per_node=per_node)
+
+    def counted(at_s: Sequence[float], sizes: Sequence[int], hours: Sequence[float]) -> tuple[int, ...]:
+        places = np.minimum(np.array(at_s) / (seen.duration_h * 3600.0) * stretches, stretches - 1)
+        totals = np.zeros(stretches, dtype=np.int64)
+        np.add.at(totals, places.astype(int), np.array(sizes) if per_node else 1)
+        # An addition at the very beginning of a stretch may have made a fleet complete that stays so.
+        return tuple(int(n) if h > 0 else 0 for n, h in zip(totals, hours, strict=True))
+
+    return Stretches(
+        removals=counted(seen.removal_s, seen.removal_batches, removal_h),
+        adds=counted(seen.add_s, seen.add_batches, add_h),
+        removal_h=tuple(round(hours, 6) for hours in removal_h),
+        add_h=tuple(round(hours, 6) for hours in add_h),
+    )
 
 
 def _hazards(seen: FleetStatistics, cap: int) -> _Model:
@@ -313,7 +362,7 @@ def weibull(lived_h: Floats, over: NDArray[np.bool_]) -> tuple[float, float]:
 # --------------------------------------------------------------------------- judging a fit
 
 
-FEATURES = ("removals per hour", "nodes per removal", "CV of removal gaps", "mean nodes")
+FEATURES = ("removals per hour", "nodes per removal", "CV of removal gaps", "mean nodes", "spread of nodes")
 
 
 def _judged(model: _Model, seen: FleetStatistics, traces: int, seed: int) -> Fit:
@@ -342,10 +391,10 @@ def _judged(model: _Model, seen: FleetStatistics, traces: int, seed: int) -> Fit
     return Fit(model.process, model.rates, tuple(features), traces)
 
 
-def _figures(one: FleetStatistics) -> tuple[float, float, float, float]:
+def _figures(one: FleetStatistics) -> tuple[float, float, float, float, float]:
     """The figures by which a fit is judged, in the order of `FEATURES`; NaN for those that a fleet does not have."""
     batch = fmean(one.removal_batches) if one.removal_batches else math.nan
-    return one.removes / one.duration_h, batch, one.gap_cv, one.mean_nodes
+    return one.removes / one.duration_h, batch, one.gap_cv, one.mean_nodes, one.nodes_std
 
 
 def poisson_interval(events: int, confidence: float = 0.95) -> tuple[float, float]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean, median, stdev
@@ -212,6 +213,8 @@ class FleetStatistics:
     alive_at_end : how many these are.
     removal_s : instants of removals.
     start : nodes of the first instant, if it is at 0.
+    add_s : instants of additions.
+    path : (instant, nodes from then on) of every change, the first at 0.
     """
 
     rows: int
@@ -227,11 +230,21 @@ class FleetStatistics:
     alive_at_end: int
     removal_s: tuple[float, ...]
     start: int
+    add_s: tuple[float, ...]
+    path: tuple[tuple[float, int], ...]
 
     @property
     def mean_nodes(self) -> float:
         """Mean number of nodes."""
         return self.node_hours / self.duration_h if self.duration_h else 0.0
+
+    @property
+    def nodes_std(self) -> float:
+        """Standard deviation of the number of nodes over time."""
+        at_s = np.array([t_s for t_s, _ in self.path] + [self.duration_h * 3600.0])
+        nodes, spans_s = np.array([nodes for _, nodes in self.path]), np.maximum(np.diff(at_s), 0.0)
+        mean = np.average(nodes, weights=spans_s)
+        return math.sqrt(np.average((nodes - mean) ** 2, weights=spans_s))
 
     @property
     def removals_per_node_hour(self) -> float:
@@ -243,6 +256,16 @@ class FleetStatistics:
         """Coefficient of variation of the gaps between removal instants; NaN below three of them."""
         gaps = np.diff(self.removal_s)
         return float(gaps.std(ddof=1) / gaps.mean()) if len(gaps) > 1 else math.nan
+
+    def node_h(self, most: int, edges_s: Sequence[float]) -> tuple[float, ...]:
+        """Node-hours between each two of some instants, counting `most` nodes at a time at most.
+
+        With 1 these are the hours in which there was a node.
+        """
+        at_s = np.array([t_s for t_s, _ in self.path] + [max(edges_s[-1], self.path[-1][0])])
+        nodes = np.minimum([nodes for _, nodes in self.path], most)
+        summed = np.concatenate([[0.0], np.cumsum(nodes * np.diff(at_s))])
+        return tuple((np.diff(np.interp(edges_s, at_s, summed)) / 3600.0).tolist())
 
     def data(self) -> dict[str, Any]:
         """As plain data."""
@@ -269,15 +292,21 @@ def statistics_of_counts(traces: CountTraces) -> FleetStatistics:
     """
     meant = corrected(traces)
     ramp = next((i for i, (a, b) in enumerate(itertools.pairwise(traces.counts)) if b - a > BIG_ADD), -1)
-    sizes = tuple(size for size, times in meant.add_batches.items() for _ in range(times))
+    rises = [
+        (t_s, b - a)
+        for i, (t_s, (a, b)) in enumerate(
+            zip(traces.count_s[1:], itertools.pairwise(traces.counts), strict=True)
+        )
+        if b > a and i != ramp
+    ]
     counts = traces.counts[:-1] if traces.counts[-1] == 0 else traces.counts
     return FleetStatistics(
         rows=len(traces.counts) + len(traces.terminated),
         duration_h=meant.hours,
-        adds=sum(sizes),
+        adds=sum(size for _, size in rises),
         removes=meant.preempted_nodes,
         removal_batches=traces.terminated,
-        add_batches=sizes,
+        add_batches=tuple(size for _, size in rises),
         max_nodes=max(counts),
         node_hours=meant.node_hours,
         lifetimes_h=(),
@@ -285,6 +314,8 @@ def statistics_of_counts(traces: CountTraces) -> FleetStatistics:
         alive_at_end=counts[-1],
         removal_s=meant.removal_s,
         start=traces.counts[ramp + 1] if ramp >= 0 else traces.counts[0],
+        add_s=tuple(t_s for t_s, _ in rises),
+        path=tuple(zip((t_s - traces.count_s[0] for t_s in traces.count_s), counts)),
     )
 
 
@@ -297,7 +328,8 @@ def fleet_statistics(fleet: Membership, horizon_s: float | None = None) -> Fleet
     """
     end_s = fleet.end_s if horizon_s is None else horizon_s
     born: dict[int, float] = {}
-    lifetimes_h, removal_batches, add_batches, removal_s = [], [], [], []
+    lifetimes_h, removal_batches, add_batches, removal_s, add_s = [], [], [], [], []
+    path = [(0.0, 0)]
     node_s, last_s, most = 0.0, 0.0, 0
     for instant in fleet.instants:
         node_s += len(born) * (instant.t_s - last_s)
@@ -310,7 +342,9 @@ def fleet_statistics(fleet: Membership, horizon_s: float | None = None) -> Fleet
             removal_s.append(instant.t_s)
         if instant.added and instant.t_s > 0:
             add_batches.append(len(instant.added))
+            add_s.append(instant.t_s)
         most = max(most, len(born))
+        path.append((instant.t_s, len(born)))
     node_s += len(born) * (end_s - last_s)
     initial = len(fleet.instants[0].added) if fleet.instants and fleet.instants[0].t_s == 0 else 0
     return FleetStatistics(
@@ -327,4 +361,6 @@ def fleet_statistics(fleet: Membership, horizon_s: float | None = None) -> Fleet
         alive_at_end=len(born),
         removal_s=tuple(removal_s),
         start=initial,
+        add_s=tuple(add_s),
+        path=tuple(path),
     )

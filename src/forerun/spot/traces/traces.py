@@ -15,6 +15,7 @@ import msgspec
 import numpy as np
 
 from forerun.core.errors import TraceError, UsageError
+from forerun.core.scenario.numbers import NotNegative
 from forerun.core.scenario.spec import Spec, to_data
 from forerun.core.scenario.text import read_document
 from forerun.core.trace.domain_traces import (
@@ -63,6 +64,9 @@ from forerun.spot.traces.tables import (
     tests_table,
 )
 
+#: stretches of a recording, where it is not said how far trials look ahead, and at most
+STRETCHES: Final = 8
+MOST_STRETCHES: Final = 500
 #: what a name, or nothing, starts from: the two count files of Bamboo's 64-node fleet, corrected
 START: Final[dict[str, Any]] = {
     "name": "poisson",
@@ -93,7 +97,8 @@ class _FitSettings(Spec, frozen=True, kw_only=True):
     `hawkes` (failures cause others), `modulated` (storms), or the simplest that the log supports (`best`).
     batches: sizes of Poisson events.  method: `notebook` fits by the 2021 notebook's definitions (two count files).
     cap: the fleet's size when complete (0: the most nodes seen).  traces: fleets generated to judge the fit.
-    leaves: which node leaves where only counts are known.
+    leaves: which node leaves where only counts are known.  ahead: how far trials will look ahead (0: an eighth of the
+    recording); their rates differ as those of stretches so long did.
     """
 
     method: Literal["corrected", "notebook"] = "corrected"
@@ -103,6 +108,7 @@ class _FitSettings(Spec, frozen=True, kw_only=True):
     cap: Annotated[int, msgspec.Meta(ge=0, le=100_000)] = 0
     traces: Annotated[int, msgspec.Meta(ge=40, le=100_000)] = 1000
     leaves: Leaves = "lifo"
+    ahead_s: NotNegative = 0.0
 
 
 class _StatsSettings(Spec, frozen=True, kw_only=True):
@@ -165,7 +171,8 @@ class SpotTraces(DomainTraces):
             seen, model=chosen.model, batches=chosen.batches, cap=chosen.cap, traces=chosen.traces, seed=seed
         )
         tests = fitting.tests(seen, seed)
-        description = {"fleet": to_data(fitted.process), "horizon_s": seen.duration_h * 3600.0}
+        process, ahead = _ahead(fitted.process, seen, chosen.ahead_s)
+        description = {"fleet": to_data(process), "horizon_s": seen.duration_h * 3600.0}
         outside = ", ".join(feature.name for feature in fitted.features if not feature.ok)
         notes = [*notes, f"process: {_short(fitted.process)}"]
         if fitted.compared:
@@ -177,9 +184,9 @@ class SpotTraces(DomainTraces):
             if outside
             else f"all figures lie in {band}"
         )
-        notes.append("its `fleet` can replace the recording in a scenario, for trials and plans")
+        notes += [ahead, "its `fleet` can replace the recording in a scenario, for trials and plans"]
         data = {
-            "process": to_data(fitted.process),
+            "process": to_data(process),
             "rates": [asdict(rate) for rate in fitted.rates],
             "features": [asdict(one) | {"ok": one.ok} for one in fitted.features],
             "tests": [asdict(one) | {"ok": one.ok} for one in tests],
@@ -398,6 +405,30 @@ def _laws_notes(fitted: ClusterFit) -> list[str]:
             f"the residuals reject {fitted.law.name} (p = {fitted.law.residual_p:.2g}): the law is not the whole truth"
         )
     return notes
+
+
+def _ahead(process: fitting.Fitted, seen: FleetStatistics, ahead_s: float) -> tuple[fitting.Fitted, str]:
+    """The process as it goes on after the recording, with rates of its own for each trial, and what to know about that.
+
+    Parameters
+    ----------
+    process : fitted to the recording.
+    seen : figures of the recording.
+    ahead_s : how far trials will look ahead (0: an eighth of the recording).
+
+    Raises UsageError for more than half of the recording: one stretch does not say how rates differ.
+    """
+    duration_s = seen.duration_h * 3600.0
+    if ahead_s > duration_s / 2:
+        most = f"at most half of the recording's {duration_s:g} s: one stretch does not say how rates differ"
+        raise UsageError.at("--set ahead", f"is {ahead_s:g} s; {most}")
+    count = min(MOST_STRETCHES, int(duration_s / ahead_s + 1e-9)) if ahead_s else STRETCHES
+    start, stretches = seen.alive_at_end, fitting.in_stretches(seen, process, count)
+    note = (
+        f"trials start with the {start} nodes of the recording's end; their rates differ as those of its {count} stretches "
+        f"of {seen.duration_h / count:.3g} h do (`--set ahead=2h`: as far as you look ahead)"
+    )
+    return process.with_(start=start, stretches=stretches), note
 
 
 def _short(process: Process) -> str:
