@@ -889,6 +889,79 @@ def coverage_of_waits() -> Iterator[tuple[str, ...]]:
         yield one["part"], f"{one['answers']:,}", *shown
 
 
+#: figures of a fleet and a job on it, as the record of spot names them
+OF_A_FLEET: Final = {
+    "mean_nodes": "nodes, mean",
+    "removals": "removals",
+    "useful_share": "useful share of the job",
+    "steps_completed": "its steps",
+}
+
+
+def coverage_of_fleets() -> Iterator[tuple[str, ...]]:
+    """(recording or figure, figures, share inside in percent and width, by level but the last)."""
+    figures = record("spot-intervals")["figures"]
+    rows = [
+        *figures["groups"].items(),
+        *((f"all, {words}", figures["figures"][name]) for name, words in OF_A_FLEET.items()),
+        (f"all {len(figures['groups'])}", figures["pooled"]),
+        ("all, one rate for all trials", figures["known_rates"]),
+    ]
+    for name, row in rows:
+        shown = (f"{100 * row[level]['inside']:.0f} ({row[level]['width']:.2f})" for level in LEVELS[:-1])
+        yield name, str(row["figures"]), *shown
+
+
+def coverage_of_runs() -> Iterator[tuple[str, ...]]:
+    """(figure, predicted from, runs, share inside in percent and width, by level but the last)."""
+    figures = record("live-intervals")["figures"]
+    names = {
+        "makespan": "until the last job ends",
+        "mean_jct": "mean completion time",
+        "worst_jct": "all jobs at once",
+    }
+    sources = {
+        "from_runs_before": "the runs before it",
+        "from_another_day": f"{figures['other_day_runs']} quiet runs of {figures['other_day']}",
+    }
+    for key, source in sources.items():
+        for name, words in names.items():
+            cells = []
+            for level in LEVELS[:-1]:
+                one = figures[key][name].get(level)
+                cells.append(
+                    f"{100 * one['inside']:.0f} of {one['runs']} ({one['width']:.2f})" if one else "too few"
+                )
+            yield words, source, *cells
+
+
+def spot_and_live() -> str:
+    """Ranges of trials of recorded fleets, and intervals of live runs from earlier ones."""
+    fleets, runs = record("spot-intervals")["figures"], record("live-intervals")["figures"]
+    scores = [fleets[name]["0.9"]["score"] for name in ("pooled", "known_rates")]
+    loads = [load for one in runs["runs"].values() for load in one["load_average"]]
+    levels = [f"{100 * float(level):.0f} %" for level in LEVELS[:-1]]
+    return (
+        "\n## Spot instances\n\n"
+        "Public recordings of fleets; a recording is a group. `forerun trace fit spot` sees it up to an instant, and\n"
+        "trials say what the eighth that follows brings to the fleet and to a small job on it, four times from the\n"
+        "middle on: ranges of single runs, from the table `outcomes` (`python -m benchmarks --keep spot/intervals`).\n"
+        "Nothing is fitted to what is judged; the law of the rates was chosen with these recordings in sight. Windows of\n"
+        "one recording are not independent; copies of recordings are left out. In brackets the mean width, as a share\n"
+        "of the complete fleet, of the removals that the past would bring, of the time, and of the steps of a complete\n"
+        f"fleet that stays. The interval score at 90 % is {scores[0]:.2f}, that of one rate for all {scores[1]:.2f}.\n"
+        f"{len(fleets['groups'])} groups are too few for 95 %.\n\n"
+        + table(("recording", "figures", *levels), coverage_of_fleets())
+        + "\n## Live clusters\n\n"
+        f"`forerun live forecast`: {len(runs['runs'])} runs of ten paced jobs on eight slots, of different seeds, one after\n"
+        f"the other, at loads of {min(loads):g} to {max(loads):g} on two cores\n"
+        "(`python -m benchmarks --keep live/intervals`). A run is a group. Each is predicted from those before it, where\n"
+        "they are enough, and then\n"
+        "from runs of another day, when the machine was quiet. Shares in percent of how many runs, and in brackets the\n"
+        "mean width as a share of the forecast.\n\n" + table(("figure", "from", *levels), coverage_of_runs())
+    )
+
+
 def coverage_page() -> str:
     """How often intervals contained what was measured, of every domain."""
     whole = record("serving-families")["figures"]["pooled"]["0.9"]
@@ -913,9 +986,7 @@ def coverage_page() -> str:
         + "\n## Loading\n\n"
         f"One group: the rate that `loading trial` verified, {trial['verified_samples_per_s']:g} samples/s, is\n"
         f"{'inside' if inside else 'outside'} its 95 % interval, {trial['low']:g} to {trial['high']:g}.\n"
-        "\n## Spot instances and live clusters\n\n"
-        "No record compares intervals with measurements: no group. How far predictions were off is in\n"
-        "[benchmarks](benchmarks.md#predictions-and-measurements).\n"
+        + spot_and_live()
     )
 
 

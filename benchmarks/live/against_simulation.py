@@ -95,6 +95,18 @@ def played(path: Path, run: Path) -> dict[str, Any]:
     return {**{name: compared[name] for name in compared if name != "notes"}, "load_average": loads}
 
 
+def measured_costs(folder: Path) -> tuple[int, dict[str, dict[str, float]]]:
+    """The seed of a run that is not judged, and what changes cost in it: for all models, and for each."""
+    (seed,) = seeds(1, 0, folder, ASSUMED)
+    run = played(written(folder / "calibration", seed, ASSUMED), folder / "calibrated")
+    measured = run["measured_costs"]
+    names = ("start", "drain", "restart", "migrate", "1->2", "2->1")
+    spent = {name: [model[name] for model in measured.values() if name in model] for name in names}
+    any_s = statistics.median(seconds for some in spent.values() for seconds in some)
+    any_model = {name: statistics.median(some) if some else any_s for name, some in spent.items()}
+    return seed, {"*": any_model} | {model: any_model | own for model, own in measured.items()}
+
+
 def main() -> int:
     """Run, print and judge; 1 if an error is above what is allowed."""
     parser = argparse.ArgumentParser(prog="against_simulation", description=__doc__.splitlines()[0])
@@ -103,14 +115,7 @@ def main() -> int:
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
-        (calibrating,) = seeds(1, 0, folder, ASSUMED)
-        run = played(written(folder / "calibration", calibrating, ASSUMED), folder / "calibrated")
-        measured = run["measured_costs"]
-        names = ("start", "drain", "restart", "migrate", "1->2", "2->1")
-        spent = {name: [model[name] for model in measured.values() if name in model] for name in names}
-        any_s = statistics.median(seconds for some in spent.values() for seconds in some)
-        any_model = {name: statistics.median(some) if some else any_s for name, some in spent.items()}
-        costs = {"*": any_model} | {model: any_model | own for model, own in measured.items()}
+        calibrating, costs = measured_costs(folder)
         runs = {}
         for seed in seeds(given.seeds, calibrating + 1, folder, costs):
             runs[seed] = played(written(folder / f"seed-{seed}", seed, costs), folder / f"run-{seed}")

@@ -268,6 +268,12 @@ def _simulated(inputs: Inputs) -> tuple[Record, tuple[str, ...]]:
     return record, ()
 
 
+def simulated_rows(inputs: Inputs) -> tuple[list[dict[str, Any]], tuple[str, ...]]:
+    """The jobs of a simulation with what is compared, in order of submission, and why it ends early if it does."""
+    record, notes = _simulated(inputs)
+    return _rows(record), notes
+
+
 def _rows(record: Record) -> list[dict[str, Any]]:
     """The jobs of a record, with what is compared."""
     jobs = record.setting.jobs

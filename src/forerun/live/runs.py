@@ -12,15 +12,16 @@ import logging
 import os
 import shutil
 import subprocess
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from forerun.cluster.decider import Decider
+from forerun.cluster.domain import DOMAIN
 from forerun.cluster.engine.record import Record
 from forerun.cluster.engine.run import Outcome
 from forerun.cluster.scenario import Live, Scenario
-from forerun.core.errors import ForerunError, Problem, StoreError, UsageError
+from forerun.core.errors import ForerunError, Problem, ScenarioError, StoreError, UsageError
 from forerun.core.result.run import Result
 from forerun.core.scenario.spec import content_id
 from forerun.core.version import VERSION
@@ -30,6 +31,7 @@ from forerun.live.compare import Comparison, compare
 from forerun.live.controller import Controller
 from forerun.live.engines.engine import Engine
 from forerun.live.folder import RunFolder
+from forerun.live.forecast import Forecast, forecast, offs_of
 from forerun.live.inbox import Inbox
 from forerun.live.job_state import Finished
 from forerun.live.journal import Journal, RunMeta
@@ -116,6 +118,36 @@ def compare_run(path: Path) -> Comparison:
     journal = Journal(folder.journal, read_only=True)
     controller = replayed(folder, journal)
     return compare(controller.inputs, _noted(controller), _stays(journal))
+
+
+def forecast_run(scenario: Scenario, earlier: Sequence[Path], level: float) -> Forecast:
+    """A scenario's run before it begins, with intervals from earlier runs of the same engine and clock.
+
+    Parameters
+    ----------
+    scenario : as `forerun.load` returns it.
+    earlier : folders of runs that have ended.
+    level : of the intervals, such as 0.9.
+
+    Raises StoreError where there is no run, UsageError for runs that have not ended, differ in kind, or are too few.
+    """
+    if not isinstance(scenario, Scenario):
+        raise ScenarioError.at("$.domain", "only scenarios of the cluster domain run live")
+    kinds: dict[tuple[str, str], Path] = {}
+    offs = []
+    for i, path in enumerate(earlier):
+        if path.absolute() in (other.absolute() for other in earlier[:i]):
+            raise UsageError.at("--earlier", f"names {path} twice")
+        folder = RunFolder(path.absolute())
+        journal = Journal(folder.journal, read_only=True)
+        controller = replayed(folder, journal)
+        if not controller.is_over:
+            raise UsageError.at(path, "has not ended; its forecast cannot be judged yet")
+        kinds.setdefault((journal.run.engine, journal.run.clock), path)
+        if len(kinds) > 1:
+            raise UsageError.at(path, f"ran with another engine or clock than {next(iter(kinds.values()))}")
+        offs.append(offs_of(compare(controller.inputs, _noted(controller), _stays(journal))))
+    return forecast(DOMAIN.prepare(scenario), offs, level)
 
 
 def stopped_status(path: Path) -> RunStatus:

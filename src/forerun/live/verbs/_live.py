@@ -18,6 +18,7 @@ from forerun.core.cli import _show
 
 if TYPE_CHECKING:
     from forerun.live.compare import Comparison
+    from forerun.live.forecast import Forecast
     from forerun.live.status import JobStatus, RunStatus
 
 #: seconds between two looks at a run that is watched
@@ -202,6 +203,26 @@ def print_comparison(comparison: Comparison) -> None:
         f"admissions: {same[comparison.same_admissions]}; deadlines met: {same[comparison.same_deadlines]}"
     )
     for note in comparison.notes:
+        _show.prose(f"note: {note}")
+
+
+def print_forecast(expected: Forecast) -> None:
+    """Print each job with its interval, and those of the whole run."""
+    _show.print_table(
+        ("job", "submitted (s)", "ends (s)", "from (s)", "to (s)"),
+        (
+            (job.job, job.submit_s, *map(_instant, (job.end_s, job.low_s, job.high_s)))
+            if not math.isnan(job.end_s)
+            else (job.job, job.submit_s, "rejected or no end", "", "")
+            for job in expected.jobs
+        ),
+        title="Forecast",
+        about=f"from, to: all jobs at once, in {100 * expected.level:g} % of runs like the {expected.runs} earlier ones",
+    )
+    names = {"makespan_s": "until the last job ends", "mean_jct_s": "mean completion time"}
+    for name, (value_s, low_s, high_s) in expected.figures.items():
+        _show.prose(f"{names[name]}: {value_s:.1f} s, {low_s:.1f} to {high_s:.1f}")
+    for note in expected.notes:
         _show.prose(f"note: {note}")
 
 

@@ -302,6 +302,36 @@ def replay(run_folder: Path, output: Output) -> None:
 
 
 @command.command()
+@_options.scenario_options
+@click.option(
+    "--earlier",
+    type=_options.PATH,
+    metavar="RUN",
+    multiple=True,
+    required=True,
+    help="A run that has ended, as often as there are: 9 for 90 %.",
+)
+@click.option(
+    "--level",
+    type=click.FloatRange(0, 1, min_open=True, max_open=True),
+    default=0.9,
+    show_default=True,
+    help="How often intervals are to contain what comes.",
+)
+def forecast(asked: Asked, output: Output, earlier: tuple[Path, ...], level: float) -> None:
+    """Simulate the jobs of SCENARIO before they run, with intervals from how far forecasts of earlier runs were off."""
+    from forerun.live.runs import forecast_run
+
+    scenario = asked.load()
+    with output.working("simulating the jobs of the scenario and of earlier runs"):
+        expected = forecast_run(scenario, earlier, level)
+    if output.as_json:
+        _show.print_json(expected.data())
+    else:
+        _live.print_forecast(expected)
+
+
+@command.command()
 @click.argument("run_folder", type=_options.PATH, metavar="RUN")
 @_options.output_options
 def compare(run_folder: Path, output: Output) -> None:
