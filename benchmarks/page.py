@@ -953,12 +953,12 @@ def spot_and_live() -> str:
         f"{len(fleets['groups'])} groups are too few for 95 %.\n\n"
         + table(("recording", "figures", *levels), coverage_of_fleets())
         + "\n## Live clusters\n\n"
-        f"`forerun live forecast`: {len(runs['runs'])} runs of ten paced jobs on eight slots, of different seeds, one after\n"
-        f"the other, at loads of {min(loads):g} to {max(loads):g} on two cores\n"
-        "(`python -m benchmarks --keep live/intervals`). A run is a group. Each is predicted from those before it, where\n"
-        "they are enough, and then\n"
-        "from runs of another day, when the machine was quiet. Shares in percent of how many runs, and in brackets the\n"
-        "mean width as a share of the forecast.\n\n" + table(("figure", "from", *levels), coverage_of_runs())
+        f"`forerun live forecast`: {len(runs['runs'])} runs of ten paced jobs on eight slots, of different seeds,\n"
+        f"one after the other, at loads of {min(loads):g} to {max(loads):g} on two cores\n"
+        "(`python -m benchmarks --keep live/intervals`). A run is a group. Each is predicted from those before it,\n"
+        "where they are enough, and then from runs of another day, when the machine was quiet. Shares in percent of how\n"
+        "many runs, and in brackets the mean width as a share of the forecast.\n\n"
+        + table(("figure", "from", *levels), coverage_of_runs())
     )
 
 
