@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -14,6 +15,26 @@ from forerun.loading.engine.threads import LONGEST_S
 from forerun.loading.inputs import Inputs
 from forerun.loading.policy import F64
 from forerun.loading.scenario import Scenario
+
+
+def bisect(rising: Callable[[float], float], target: float, low: float, high: float) -> float:
+    """Where a non-decreasing function reaches a value, to the last bits.
+
+    Parameters
+    ----------
+    rising : the function.
+    target : the value.
+    low, high : ends of the interval that is searched; the answer is `high` if the value is not reached in it.
+    """
+    for _ in range(200):
+        middle = 0.5 * (low + high)
+        if middle in (low, high):
+            break
+        if rising(middle) < target:
+            low = middle
+        else:
+            high = middle
+    return high
 
 
 def planned_batches(scenario: Scenario, workers: int) -> Batches:

@@ -6,13 +6,14 @@ measured mean completion, and the loop's overhead as measured there. Everything 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from forerun.loading.engine.kernels.deliver import Pool, deliver, deliver_pooled
 from forerun.loading.engine.model import Batches, batches_of
+from forerun.loading.engine.workers import bisect
 from forerun.loading.policy import F64
 from forerun.replication.cndlsys.runs import BATCH, PREFETCH, WORKERS, Recorded
 
@@ -101,26 +102,6 @@ def fit_delivery(samples: int, sleep_s: float, compute_s: float, completion_s: f
         lambda build_s: delivered_completion_s(shape.plan, build_s, compute_s, shape), completion_s, 0.0, 1e4
     )
     return FittedDelivery(samples, build, compute_s - sleep_s)
-
-
-def bisect(rising: Callable[[float], float], target: float, low: float, high: float) -> float:
-    """Where a non-decreasing function reaches a value, to the last bits.
-
-    Parameters
-    ----------
-    rising : the function.
-    target : the value.
-    low, high : ends of the interval that is searched; the answer is `high` if the value is not reached in it.
-    """
-    for _ in range(200):
-        middle = 0.5 * (low + high)
-        if middle in (low, high):
-            break
-        if rising(middle) < target:
-            low = middle
-        else:
-            high = middle
-    return high
 
 
 def improvement_percent(
