@@ -6,7 +6,13 @@ import math
 
 import numpy as np
 
-from forerun.loading.engine.calibration import StoreProfile, fit_profile, resampled, total_interval
+from forerun.loading.engine.calibration import (
+    CELL_OFF,
+    StoreProfile,
+    fit_profile,
+    resampled,
+    total_interval,
+)
 from forerun.loading.engine.model import Reader, StoreModel, equal_blocks
 from forerun.loading.engine.threads import stream
 from forerun.loading.policy import Cell, Load, Probe
@@ -49,17 +55,18 @@ def covered(rng: np.random.Generator) -> tuple[bool, float]:
     abc = (probes[0], probes[1], probes[2])
     cell = CELLS[int(rng.integers(len(CELLS)))]
     span = total_interval(resampled(abc, load, rng, 8), abc, fit_profile(*abc, load), load, cell)
-    return span.low <= measured(truth, load, cell, rng, noise)[0] <= span.high, math.log(
-        span.high / span.low
-    ) / 2
+    # A real store is not the model's: cells that were not probed are off by something of their own.
+    off = 0.0 if cell in [probe.cell for probe in probes] else CELL_OFF * rng.standard_normal()
+    took_s = measured(truth, load, cell, rng, noise)[0] * math.exp(off)
+    return span.low <= took_s <= span.high, math.log(span.high / span.low) / 2
 
 
 def test_what_is_measured_lies_in_the_interval_as_often_as_it_says() -> None:
-    """Stores, noise of runs from 0.3 to 3 %, hidden and stalled cells, all drawn: 95 of 100 within three standard errors."""
+    """Stores, noise of runs from 0.3 to 3 %, hidden and stalled cells, how far the model is off a cell, all drawn: 95 of 100
+    within three standard errors."""
     rng = np.random.default_rng(9)
     found = [covered(rng) for _ in range(TRUTHS)]
     share = float(np.mean([inside for inside, _ in found]))
     assert abs(share - 0.95) <= 3 * (0.95 * 0.05 / TRUTHS) ** 0.5, share
-    assert TRUTHS != 1000 or round(100 * share, 1) == 94.7  # as the reference page has it
     # Nobody needs an interval that holds everything.
     assert np.median([half for _, half in found]) < 0.15

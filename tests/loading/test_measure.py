@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import math
 import socket
 import threading
 import time
@@ -17,6 +18,7 @@ from forerun.blocks.container.pack import PackSpec, pack
 from forerun.blocks.reader.clients import HttpFiles, LocalFiles
 from forerun.core.cli.main import run as command_line
 from forerun.core.errors import DataError, StoreError, UsageError
+from forerun.loading.engine.calibration import CELL_OFF
 from forerun.loading.measure.answers import Job
 from forerun.loading.measure.checking import check
 from forerun.loading.measure.corpus import make_corpus, open_corpus
@@ -210,6 +212,8 @@ def test_merging_saves_requests_and_is_not_advised_near_the_disk(blocks: Path) -
         assert "do not merge" in found.sentence
         assert found.probes[0].samples % job.batch == 0
         assert found.load.samples / found.predicted_s <= job.batch / job.step_s
+        with pytest.raises(UsageError, match="no profile to predict from"):
+            found.span(Cell(1, 1), 64)
 
 
 def test_probes_measure_the_latency_of_the_store(blocks: Path) -> None:
@@ -225,6 +229,11 @@ def test_probes_measure_the_latency_of_the_store(blocks: Path) -> None:
         assert found.law is not None and found.law.bottleneck == "thread"
         (row,) = check(corpus, job, found, [Cell(16, 4)], 256, repeats=2)
         assert min(row.seconds) <= row.measured_s <= max(row.seconds) and row.predicted_s >= 256 * 0.02 / 64
+        assert row.data()["low_s"] < row.predicted_s < row.data()["high_s"]
+        halves = [found.span(Cell(16, 4), 256, level) for level in (0.5, 0.95)]
+        assert row.low_s == halves[1].low < halves[0].low < halves[0].high < halves[1].high == row.high_s
+        # The model is off a cell that was not probed by something that probes do not show.
+        assert math.log(row.high_s / row.low_s) >= 2 * 1.96 * CELL_OFF
 
 
 def test_a_store_too_slow_for_a_batch_is_not_taken_for_hidden(blocks: Path) -> None:

@@ -13,8 +13,9 @@ from typing import Any, Final
 import numpy as np
 
 from forerun.blocks.reader.clients import Client
+from forerun.core.errors import UsageError
 from forerun.core.result.stats import Interval
-from forerun.loading.engine.calibration import StoreProfile, predict, predicted_run
+from forerun.loading.engine.calibration import StoreProfile, predict, predicted_run, total_interval
 from forerun.loading.engine.laws import Explanation
 from forerun.loading.measure.corpus import Corpus
 from forerun.loading.measure.decoders import decoder_named
@@ -174,6 +175,7 @@ class Answer:
     predicted_s : of the whole data in `cell`.
     interval : its 95 % interval.
     predicted : seconds of every cell.
+    resampled : the store as resampled requests of the probes show it.
     law : what binds single samples and one thread, None without a profile.
     hidden : whether loading is hidden already.
     smallest : for each number of threads, the smallest block that hides loading.
@@ -194,6 +196,7 @@ class Answer:
     interval: Interval
     profile: StoreProfile | None = None
     predicted: Mapping[Cell, float] = field(default_factory=dict)
+    resampled: tuple[StoreProfile, ...] = ()
     law: Explanation | None = None
     hidden: bool = False
     smallest: Mapping[int, int] = field(default_factory=dict)
@@ -209,6 +212,22 @@ class Answer:
         """The throughput predicted for the chosen cell, and the ends of its 95 % interval."""
         samples, span = self.load.samples, self.interval
         return samples / self.predicted_s, samples / span.high, samples / span.low
+
+    def span(self, cell: Cell, samples: int, confidence: float = 0.95) -> Interval:
+        """An interval of the seconds of one run of a cell, around the prediction by the profile.
+
+        Parameters
+        ----------
+        cell : block size and threads.
+        samples : of the run.
+        confidence : the probability that the interval should contain them (default: 0.95).
+
+        Raises UsageError if there is no profile.
+        """
+        if self.profile is None:
+            raise UsageError.at(self.source, "one probe was enough: there is no profile to predict from")
+        load = replace(self.load, samples=samples)
+        return total_interval(self.resampled, self.probes, self.profile, load, cell, confidence)
 
     @property
     def hides(self) -> bool:

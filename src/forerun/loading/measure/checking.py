@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from forerun.core.errors import UsageError
 from forerun.core.measure.progress import StepProgress
 from forerun.loading.engine.calibration import predict
 from forerun.loading.measure.answers import Answer, Job
@@ -61,10 +60,17 @@ class Checked(Compared):
     ----------
     cell : block size and threads.
     probe : whether it was one of those that the prediction comes from.
+    low_s, high_s : ends of the prediction's 95 % interval for one run.
     """
 
     cell: Cell
     probe: bool
+    low_s: float
+    high_s: float
+
+    def data(self) -> dict[str, Any]:
+        """Plain data."""
+        return super().data() | {"low_s": self.low_s, "high_s": self.high_s}
 
 
 def check(
@@ -92,8 +98,9 @@ def check(
 
     Raises UsageError if there is no profile.
     """  # fmt: skip
-    if answered.profile is None:
-        raise UsageError.at(corpus.name, "one probe was enough: there is no profile to check")
+    spans = {cell: answered.span(cell, samples) for cell in cells}
+    profile = answered.profile
+    assert profile is not None
     totals: dict[Cell, list[float]] = {cell: [] for cell in cells}
     again: Sequence[Cell] = cells
     for turn in range(2):
@@ -111,7 +118,8 @@ def check(
     probed = {probe.cell for probe in answered.probes[:3]}
     return tuple(
         Checked(
-            cell=cell, seconds=tuple(seconds), predicted_s=predict(answered.profile, load, cell), probe=cell in probed
+            cell=cell, seconds=tuple(seconds), predicted_s=predict(profile, load, cell), probe=cell in probed,
+            low_s=spans[cell].low, high_s=spans[cell].high,
         )
         for cell, seconds in totals.items()
     )  # fmt: skip

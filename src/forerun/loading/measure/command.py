@@ -262,7 +262,8 @@ def _show(data: dict[str, Any]) -> None:
 _TABLES: Final = {
     "checked": (
         ("block", "block_samples", "5"), ("threads", "threads", "7"), ("measured s", "measured_s", "10.3f"),
-        ("predicted s", "predicted_s", "11.3f"), ("error", "error", "+6.1%"),
+        ("predicted s", "predicted_s", "11.3f"), ("error", "error", "+6.1%"), ("from", "low_s", "7.3f"),
+        ("to (95 %)", "high_s", "9.3f"),
     ),
     "workers": (
         ("workers", "workers", "7"), ("measured s", "measured_s", "10.3f"), ("predicted s", "predicted_s", "11.3f"),

@@ -268,7 +268,7 @@ def _chosen(
     scale = predicted[cell] / predict(profile, short, cell)
     return Answer(
         corpus.name, prober.job, load, probes, tuple(prober.runs), cell, predicted[cell],
-        replace(span, low=span.low * scale, high=span.high * scale), profile, predicted,
+        replace(span, low=span.low * scale, high=span.high * scale), profile, predicted, tuple(again),
         law=law_of(profile, load, Cell(1, 1)), smallest=_smallest(predicted, load),
     )  # fmt: skip
 
