@@ -881,12 +881,53 @@ def coverage_of_families() -> Iterator[tuple[str, ...]]:
     yield "mean of families", "", *means
 
 
+def shares_and_widths(row: Mapping[str, Any]) -> Iterator[str]:
+    """Share inside in percent and width by level; not 95 %, for which there are too few groups."""
+    for level in LEVELS[:-1]:
+        yield f"{100 * row[level]['inside']:.0f} ({row[level]['width']:.2f})"
+
+
 def coverage_of_waits() -> Iterator[tuple[str, ...]]:
-    """(part of the log, answers, share inside in percent by level)."""
-    figures = record("cluster-wait_time")["figures"]
-    for one in (*figures["coverage"], *figures["fortnights"]):
-        shown = (f"{100 * one[f'within {100 * float(level):.0f}%']:.0f}" for level in LEVELS)
-        yield one["part"], f"{one['answers']:,}", *shown
+    """(log, answers, share inside in percent and width by level, loss over that of the best class history)."""
+    for one in record("cluster-wait_time")["figures"]["logs"]:
+        if "refused" in one:
+            yield one["log"], "0", *("–" for _ in LEVELS[:-1]), "–"
+            continue
+        whole = one["parts"][0]
+        percents = (f"{100 * float(level):.0f}%" for level in LEVELS[:-1])
+        shown = (
+            f"{100 * whole[f'within {each}']:.0f} ({whole[f'width at {each}']:.2f})" for each in percents
+        )
+        star = " *" if one["kind"] == "chosen on" else ""
+        yield f"{one['log']}{star}", f"{whole['answers']:,}", *shown, f"{one['ratio']:.2f}"
+
+
+def coverage_of_loading() -> Iterator[tuple[str, ...]]:
+    """(store, runs, share inside in percent and width by level, mean and worst error in percent)."""
+    figures = record("loading-intervals")["figures"]
+    rows = figures["stores"] | {"all without a star": figures["others"]}
+    for name, row in rows.items():
+        errors = (f"{100 * row[what]:.1f}" for what in ("mean_error", "worst_error"))
+        star = " *" if row.get("chosen") else ""
+        yield f"{name}{star}", str(row["runs"]), *shares_and_widths(row), *errors
+
+
+def coverage_of_logs() -> Iterator[tuple[str, ...]]:
+    """(setting, predictions, share inside in percent and width by level, mean and worst error in percent)."""
+    for name, row in record("loading-laws")["figures"]["logs"].items():
+        errors = (f"{100 * row[what]:.1f}" for what in ("mean_error", "worst_error"))
+        yield name, str(row["predictions"]), *shares_and_widths(row), *errors
+
+
+def fed_by_stores() -> str:
+    """How many accelerators a link was said to feed over how many it fed, least and most, in words."""
+    systems = record("loading-laws")["figures"]["stores"]
+    over = sorted(value for row in systems.values() for value in row["over"])
+    near = sum(row["over"][0] >= 0.8 and row["over"][-1] <= 1.25 for row in systems.values())
+    return (
+        f"{over[0]:.2f} to {over[-1]:.2f} times as many as there were ({len(over)} predictions, {len(systems)} systems),\n"
+        f"and within 25 % for all pairs of {near} systems."
+    )
 
 
 #: figures of a fleet and a job on it, as the record of spot names them
@@ -965,8 +1006,8 @@ def spot_and_live() -> str:
 def coverage_page() -> str:
     """How often intervals contained what was measured, of every domain."""
     whole = record("serving-families")["figures"]["pooled"]["0.9"]
-    trial = record("loading-trial")["figures"]["blocks behind 40 ms"]
-    inside = trial["low"] <= trial["verified_samples_per_s"] <= trial["high"]
+    logs = record("cluster-wait_time")["figures"]["logs"]
+    stores = record("loading-intervals")["figures"]["stores"]
     levels = [f"{100 * float(level):.0f} %" for level in LEVELS]
     return (
         "# Coverage of intervals\n\n"
@@ -981,11 +1022,29 @@ def coverage_page() -> str:
         f"{whole['global']:.3f}.\n\n"
         + table(("family", "figures", *levels), coverage_of_families())
         + "\n## Waits in queues\n\n"
-        "`forerun wait-time backtest` on one log, Theta: one group, whose parts are not independent of each other.\n\n"
-        + table(("part", "answers", *levels), coverage_of_waits())
+        f"`forerun wait-time backtest` on {len(logs)} logs, each a group (`cluster/wait_time`). The method was chosen on\n"
+        "the one with a star, and on drawn sites other than these. In brackets the mean width of log10(wait + a minute),\n"
+        "on which 1 is a factor of ten. The last column is the loss over that of the best history of a class of jobs,\n"
+        "chosen afterwards for each log. Of the two other real logs every fourth job is asked about. Drawn sites have a\n"
+        "reference scheduler with partitions, shares, limits and failures. What Theta's answers were over time is in\n"
+        "[benchmarks](benchmarks.md#when-will-my-job-start).\n\n"
+        + table(("log", "answers", *levels[:-1], "loss over history's"), coverage_of_waits())
         + "\n## Loading\n\n"
-        f"One group: the rate that `loading trial` verified, {trial['verified_samples_per_s']:g} samples/s, is\n"
-        f"{'inside' if inside else 'outside'} its 95 % interval, {trial['low']:g} to {trial['high']:g}.\n"
+        f"`forerun measure loading` on {len(stores)} stores on one machine, each a group: how long one run of a setting\n"
+        "takes that was not probed (`loading/intervals`). In brackets the mean width of the logarithm; the last columns\n"
+        "are mean and largest errors of the logarithm in percent. How far settings are off that were not probed was found\n"
+        "on older runs of the stores with a star. The model has no slots and no limit of requests, and a shared link shows\n"
+        "little where probes read blocks.\n\n"
+        + table(("store", "runs", *levels[:-1], "error", "worst"), coverage_of_loading())
+        + "\n`forerun trace fit loading` on published runs of one system (CNDLSys): the seconds of a run from the log of\n"
+        "another of the same configuration with other steps (`loading/laws`). Groups are data sets, places and merging;\n"
+        "three have more than five predictions. Nothing was fitted to them. Runs of a configuration differ by more than\n"
+        "rounds of one show, so these intervals are too narrow on ImageNet.\n\n"
+        + table(("runs", "predictions", *levels[:-1], "error", "worst"), coverage_of_logs())
+        + "\nNo interval: how many accelerators `forerun trace stats loading` says a link feeds. From the bandwidth that\n"
+        "one result of MLPerf Storage v1.0 reached, to the same system, workload and hosts with another accelerator:\n"
+        + fed_by_stores()
+        + "\n`forerun simulate` and `plan` have none for what their model lacks.\n"
         + spot_and_live()
     )
 

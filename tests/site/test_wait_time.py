@@ -626,6 +626,10 @@ def test_a_back_test_is_saved_and_drawn(tmp_path: Path, capsys: pytest.CaptureFi
     (whole, *regimes) = content["coverage"]
     assert whole["answers"] == sum(part["answers"] for part in regimes)
     assert whole["answers"] == sum(part["answers"] for part in content["fortnights"])
+    widths = [whole[f"width at {promised:.0%}"] for promised in fc.INTERVALS]
+    assert 0 < widths[0] < widths[1] < widths[2] < widths[3], "an interval that promises more is wider"
+    weighed = sum(part["answers"] * part["width at 90%"] for part in regimes) / whole["answers"]
+    assert whole["width at 90%"] == pytest.approx(weighed)
     assert content["jobs asked about"] == whole["answers"] + content["without an answer"]
     assert "Is a quantile what it promises?" in page.read_text()
     assert run(["report", str(saved), "-o", str(tmp_path / "again.html")]) == 0

@@ -42,6 +42,7 @@ class Part:
     day : when it begins, in days since the log is complete; nan: it is no stretch of time.
     covered : how often each interval contained the start.
     errors : by interval, two standard errors of that share, from blocks of days.
+    widths : by interval, its mean width on the scale log10(wait + a minute): 1 is a factor of ten.
     pinball, history, bounds : mean pinball loss of the answers, of the best class history, and of the bounds.
     """
 
@@ -49,6 +50,7 @@ class Part:
     day: float
     covered: Covered
     errors: dict[float, float]
+    widths: dict[float, float]
     pinball: float
     history: float
     bounds: float
@@ -126,6 +128,7 @@ class BackTest:
             "answer": self.why,
             "notes": [
                 "loss: pinball loss, mean over the quantiles of an answer, on the scale log10(wait + a minute)",
+                "width: mean width of an interval on that scale, on which 1 is a factor of ten",
                 f"best class history, chosen afterwards: {self.best}",
                 f"difference of losses: {format_number(difference)}, 95 % interval {format_number(low)} to "
                 f"{format_number(high)}, from blocks of {BLOCK_DAYS:g} days",
@@ -157,6 +160,7 @@ def _row(part: Part) -> dict[str, Any]:
         "answers": part.covered.answers,
         **{f"within {promised:.0%}": share for promised, share in part.covered.shares.items()},
         **{f"two standard errors at {promised:.0%}": error for promised, error in part.errors.items()},
+        **{f"width at {promised:.0%}": width for promised, width in part.widths.items()},
         "loss": part.pinball,
         "class history": part.history,
         "bounds": part.bounds,
@@ -210,7 +214,11 @@ def back_test(
         those = levels[scored[among]]
         inside = inside_of(those)
         errors = {one: _two_errors(good, at_s[among], forecaster.seed) for one, good in inside.items()}
-        return Part(name, day, covered(those), errors, *means)
+        answer = quantiles[scored[among]]
+        widths = {
+            one: float((answer[:, high] - answer[:, low]).mean()) for one, (low, high) in fc.INTERVALS.items()
+        }
+        return Part(name, day, covered(those), errors, widths, *means)
 
     empty, at_s, of = asked.empty[scored], asked.at_s[scored], log.partition.codes[rows[scored]]
     everything = np.arange(len(scored))
