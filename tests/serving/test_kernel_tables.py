@@ -161,6 +161,11 @@ def test_a_table_that_cannot_be_read_is_named_in_one_line(
         assert command_line(["fit", str(server), "--kernels", str(table)]) == 2
         error = capsys.readouterr().err
         assert words in error and "Traceback" not in error and len(error.strip().splitlines()) == 1
+    server.write_text("max_seqs: 32\ntoken_budget: 2048\nkv_blocks: 100\nsoftware: vlm\n")
+    assert command_line(["fit", str(server), "--kernels", str(whole)]) == 2
+    error = capsys.readouterr().err
+    assert "server.yaml:4: at $.software: 'vlm' is no program and version, such as vllm-0.12.0; did you" in error
+    assert "mean 'vllm'? known: sglang, trtllm, vllm" in error
 
 
 def test_intervals_are_wider_where_the_version_is_not_known(

@@ -37,7 +37,7 @@ from forerun.serving.llm.calibration.kernels import Kernels, ModelKernels, Preci
 from forerun.serving.llm.calibration.knee import DEVIATIONS
 from forerun.serving.llm.calibration.readers import read_measurements
 from forerun.serving.llm.calibration.replay import TERMS, possible
-from forerun.serving.llm.calibration.server import Server
+from forerun.serving.llm.calibration.server import PROGRAMS, Server
 from forerun.serving.llm.calibration.steps import fit_steps
 from forerun.serving.llm.inputs.accelerators import ACCELERATORS
 from forerun.serving.llm.inputs.architecture import Architecture
@@ -139,10 +139,9 @@ OVERHEAD: Final = Overhead(
 )
 #: families of experiments that it was fitted to
 EXPERIMENTS: Final = 14
-#: in these families: parameters of the smallest model and of the largest, accelerators that share one at most, and programs
+#: in these families: parameters of the smallest model and of the largest, and accelerators that share one at most
 PARAMETERS: Final = (6.7e9, 70.6e9)
 SHARED_BY: Final = 8
-PROGRAMS: Final = ("sglang", "trtllm", "vllm")
 #: what 90 % of figures should not exceed in a family that it was not fitted to, as a share, where they grow as iterations do
 UNSEEN: Final[Mapping[str, float]] = {
     "ttft_mean_ms": 0.33,

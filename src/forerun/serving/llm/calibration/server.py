@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 import msgspec
 import numpy as np
 
-from forerun.core.errors import ScenarioError
+from forerun.core.errors import ScenarioError, known_names
 from forerun.core.scenario.decode import decode
 from forerun.core.scenario.resolve import apply_overrides, resolve
 from forerun.core.scenario.spec import Spec, chosen_from
@@ -33,6 +34,10 @@ from forerun.serving.llm.scenario.language_model import (
     Tokens,
 )
 from forerun.serving.policies.vllm import Newest
+
+#: programs of servers whose runs what servers take beyond kernels was fitted to
+PROGRAMS: Final = ("sglang", "trtllm", "vllm")
+_SOFTWARE: Final = re.compile(r"[A-Za-z]+-[0-9]")
 
 
 class Server(Spec, frozen=True, kw_only=True):
@@ -61,11 +66,17 @@ class Server(Spec, frozen=True, kw_only=True):
     replicas: Annotated[int, msgspec.Meta(ge=1, le=10_000)] = 1
     balance: Routing = "round-robin"
     speculation: SpeculationSpec | None = None
-    software: Annotated[str, msgspec.Meta(pattern="^[A-Za-z]+-[0-9]")] | None = None
+    software: str | None = None
 
     def problems(self) -> list[tuple[str, str]]:
-        """The size of the cache is given in one way."""
-        return self.section.problems()
+        """The size of the cache is given in one way, and the software by program and version."""
+        found = self.section.problems()
+        if self.software is not None and not _SOFTWARE.match(self.software):
+            program = self.software.partition("-")[0].lower()
+            known = known_names(program, PROGRAMS)
+            what = f"{self.software!r} is no program and version, such as vllm-0.12.0; {known}"
+            found.append(("software", what))
+        return found
 
     @property
     def section(self) -> LanguageModelSpec:
