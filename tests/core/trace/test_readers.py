@@ -9,7 +9,7 @@ import pytest
 from trace_samples import CSV_SAMPLES, MOONCAKE
 
 from forerun.core.errors import TraceError, UnknownName, UsageError
-from forerun.core.trace.reader import described_formats, options_from, read_trace, readers, sniff
+from forerun.core.trace.reader import described_formats, head_of, options_from, read_trace, readers, sniff
 from forerun.core.trace.repair import RepairLog
 from forerun.core.trace.requests import arrivals_ms
 
@@ -57,6 +57,40 @@ def test_formats_are_told_from_content_and_from_nothing_else(golden, name, tmp_p
         renamed = tmp_path / "unnamed"
         renamed.write_bytes((folder / name).read_bytes())
         assert sniff(renamed) == (FORMATS[name],)
+
+
+@pytest.mark.parametrize(
+    ("text", "keys"),
+    [
+        ('{"metadata": {"a": [1, {"x": 2}], "gap_seconds": 3}, "data": [1]}',
+         "metadata metadata.a metadata.a[].x metadata.gap_seconds data"),
+        ('[{"event_time": 1, "node_id": "a,\\"b\\":{"}]', "[].event_time [].node_id"),
+        ('{"note": "\\"metadata\\": {\\"gap_seconds\\": 3", "of": {"c": "gap_seconds"}}', "note of of.c"),
+        ('{"a": 1}\n{"b": [[1], [{"z": 1}]], "cut in the mid', "a b b[].[].z"),
+        ("x,y\n1,2", ""),
+    ],
+)  # fmt: skip
+def test_keys_of_a_document_are_those_at_its_beginning(tmp_path, text, keys):
+    path = tmp_path / "f.json"
+    path.write_text(text)
+    assert head_of(path).json_keys() == set(keys.split())
+
+
+@pytest.mark.parametrize(
+    ("text", "formats"),
+    [
+        (json.dumps({"metadata": {"about": "x" * 3000, "gap_seconds": 300}, "data": [1, 0]}), ["spot_ticks"]),
+        (json.dumps({"metadata": {"about": "no gap_seconds here"}, "gap_seconds": 1, "data": []}), []),
+        (json.dumps({"metadata": {"inner": {"gap_seconds": 300}}, "data": []}), []),
+        (json.dumps({"notes": "like \"SpotPriceHistory\" and \"spot_advisor\"", "data": {"spot_advisor": 1}}), []),
+        (json.dumps([{"text": "\"event_time\" of \"node_id\"", "attempts of": 1}]), []),
+        (json.dumps({"body": "\"resourceSpans\""}), []),
+    ],
+)  # fmt: skip
+def test_a_document_is_known_by_its_keys_and_not_by_what_it_mentions(tmp_path, text, formats):
+    path = tmp_path / "f.json"
+    path.write_text(text)
+    assert sniff(path) == tuple(formats)
 
 
 def test_reference_figures_of_the_azure_functions(golden):

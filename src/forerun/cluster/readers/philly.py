@@ -47,8 +47,7 @@ class Philly(JobReader, tag="philly", frozen=True, kw_only=True):
 
     @classmethod
     def recognises(cls, head: Head) -> bool:
-        text = "".join(head.lines)
-        return text.lstrip().startswith("[") and ('"attempts"' in text or '"jobid"' in text)
+        return bool({"[].attempts", "[].jobid"} & head.json_keys())
 
     def read(self, path: Path, repairs: RepairLog) -> Trace:
         document = JsonDocument.read(Source(path, repairs=repairs), _MOST_BYTES)

@@ -8,6 +8,7 @@ file whose format is named or can be recognised from its content, and says which
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +26,8 @@ from forerun.core.trace.source import NUMPY, PARQUET, Source
 from forerun.core.trace.table import Provenance, Trace
 
 HEAD_LINES = 8
+#: a string of a JSON document, or what opens, closes or parts its values
+_JSON_PART = re.compile(r'"(?:[^"\\]|\\.)*"|[\[\]{}:,]')
 #: the format of forerun's own trace files
 OWN = "forerun"
 
@@ -55,6 +58,35 @@ class Head:
     def has_columns(self, *names: str) -> bool:
         """Whether the first line names all of these columns."""
         return set(names) <= set(self.names)
+
+    def json_keys(self) -> frozenset[str]:
+        """The keys of the JSON document that begins with these lines, as far as they go; empty for one that is none.
+
+        Each stands behind the keys around it, such as `metadata.gap_seconds`; elements of a list are called `[]`, as in
+        `[].event_time`. What only a text value mentions, or an object somewhere else, is no key.
+        """
+        return _json_keys(self.lines)
+
+
+@functools.lru_cache(maxsize=4)
+def _json_keys(lines: tuple[str, ...]) -> frozenset[str]:
+    """As `Head.json_keys`: many readers ask about the same lines."""
+    text = "\n".join(lines).lstrip("\ufeff \t\r\n")
+    if not text.startswith(("{", "[")):
+        return frozenset()
+    found: set[str] = set()
+    around: list[str] = []
+    key = before = ""
+    for part in _JSON_PART.findall(text):
+        if part in "{[":
+            around.append(key + ("[]" if part == "[" else ""))
+        elif part in "}]":
+            around = around[:-1]
+        elif part == ":" and before.startswith('"'):
+            found.add(".".join(name for name in (*around, before[1:-1]) if name))
+        key = before[1:-1] if part == ":" else ""
+        before = part
+    return frozenset(found)
 
 
 class TraceReader(NamedSpec, frozen=True, kw_only=True):

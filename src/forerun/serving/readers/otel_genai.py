@@ -58,7 +58,7 @@ class OtelGenAi(TraceReader, tag="otel_genai", frozen=True, kw_only=True):
 
     @classmethod
     def recognises(cls, head: Head) -> bool:
-        return any('"resourceSpans"' in line for line in head.lines[:4])
+        return "resourceSpans" in head.json_keys()
 
     def read(self, path: Path, repairs: RepairLog) -> Trace:
         source, complaints = Source(path, repairs=repairs), Complaints()

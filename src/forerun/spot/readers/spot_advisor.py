@@ -45,7 +45,7 @@ class SpotAdvisor(JsonReader, frozen=True, kw_only=True, tag="spot_advisor"):
     @classmethod
     def recognises(cls, head: Head) -> bool:
         """A JSON object with that one key."""
-        return '"spot_advisor"' in "".join(head.lines)[:4000]
+        return "spot_advisor" in head.json_keys()
 
     def columns(self, document: JsonDocument) -> Mapping[str, Any]:
         """One row a machine type, in the file's order."""

@@ -55,8 +55,7 @@ class SpotFaults(JsonReader, frozen=True, kw_only=True, tag="spot_faults"):
     @classmethod
     def recognises(cls, head: Head) -> bool:
         """A JSON list of events of nodes."""
-        start = "".join(head.lines)[:400]
-        return start.lstrip().startswith("[") and '"event_time"' in start and '"node_id"' in start
+        return {"[].event_time", "[].node_id"} <= head.json_keys()
 
     def columns(self, document: JsonDocument) -> Mapping[str, Any]:
         """Who was up when."""

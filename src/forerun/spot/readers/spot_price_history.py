@@ -46,7 +46,7 @@ class SpotPriceHistory(JsonReader, frozen=True, kw_only=True, tag="spot_price_hi
     @classmethod
     def recognises(cls, head: Head) -> bool:
         """A JSON object with the one key of that command."""
-        return '"SpotPriceHistory"' in "".join(head.lines)[:200]
+        return "SpotPriceHistory" in head.json_keys()
 
     def read(self, path: Path, repairs: RepairLog) -> Trace:
         """Price changes in time order; of several pages in one file, all."""

@@ -89,9 +89,9 @@ class SpotTicks(JsonReader, frozen=True, kw_only=True, tag="spot_ticks"):
     @classmethod
     def recognises(cls, head: Head) -> bool:
         """A JSON object that begins with its metadata, the length of a tick among them."""
-        start = "".join(head.lines).replace(" ", "")[:1000]
-        ticks = start.startswith('{"metadata":{') and '"gap_seconds"' in start
-        return head.name.endswith(".json") and ticks
+        start = "".join(head.lines)[:40].replace(" ", "")
+        begins = head.name.endswith(".json") and start.startswith('{"metadata":{')
+        return begins and "metadata.gap_seconds" in head.json_keys()
 
     def columns(self, document: JsonDocument) -> Mapping[str, Any]:
         """Machines available, one row a change."""
