@@ -5,9 +5,9 @@
 Measurements of others: those of `accuracy.py` (one server under loads of its own) and of `models.py` (BLIS's experiments),
 below the knee. Half of a server's experiments are fitted, at random, several times. For each of the others whose client
 sends when it should, the tightest limit is taken that a plan of this server for this load keeps in 29 of 32 draws of the
-costs, so that nothing is to spare: it holds if the measurement is within that limit. Judged are P90 and P99 of the time to
-the first token and of the whole, and the mean time between tokens. The interval of the share resamples experiments, since
-figures of one go together.
+costs, so that nothing is to spare; towards the knee limits are tightened as those of a plan are. It holds if the measurement
+is within that limit. Judged are P90 and P99 of the time to the first token and of the whole, and the mean time between
+tokens. The interval of the share resamples experiments, since figures of one go together.
 The files are not part of this project: `FORERUN_SHARED` names the folder that has `data/serving-llm`. Exit code 1 if the
 measurements are absent, or if the share is not from 85 to 95 %.
 """
@@ -32,11 +32,12 @@ from models import cases, start_of
 
 from forerun.serving.llm.calibration.calibrate import comparison, interval_errors, spread_of, stating
 from forerun.serving.llm.calibration.fitting import Trial, fit
+from forerun.serving.llm.calibration.knee import STEP, growth
 from forerun.serving.llm.calibration.physics import Physics
 from forerun.serving.llm.calibration.replay import replay
 from forerun.serving.llm.inputs.model import Cost
 from forerun.serving.llm.plan.confidence import WORLDS
-from forerun.serving.llm.plan.draws import drawn
+from forerun.serving.llm.plan.draws import drawn, tightened
 from forerun.serving.llm.scenario.language_model import FitRecord, Limit
 from forerun.serving.scenario.limits import may_miss
 
@@ -81,13 +82,18 @@ def promised(values: Any, record: FitRecord, unseen: Trial) -> dict[str, float]:
     """The tightest limit of each figure that a plan keeps with the confidence, at this load."""
     cost = Cost.of(values, record, record.spread)
     model = replace(unseen.model, cost=cost, limits=tuple(LIMITS.values()))
+    load, replicas = unseen.experiment.load, unseen.replicas
+    stated, above, below = (
+        replay(model, replicas, load, cost.longer(factor)).figures for factor in (1.0, 1 + STEP, 1 - STEP)
+    )
     seen: dict[str, list[float]] = {name: [] for name in LIMITS if name in unseen.compared}
     for number in range(1, WORLDS + 1):
         world = drawn(model, 0, number)
         moved = dict(zip(LIMITS, (limit.limit_ms for limit in world.limits)))
-        figures = replay(world, unseen.replicas, unseen.experiment.load, world.cost).figures
+        figures = replay(world, replicas, load, world.cost).figures
         for name, own in seen.items():
-            own.append(figures[name] / moved[name])
+            grows = growth(stated[name], above[name], below[name])
+            own.append(figures[name] / tightened(moved[name], LIMITS[name].limit_ms, grows))
     last = WORLDS - 1 - may_miss(CONFIDENCE, WORLDS)
     return {name: sorted(own)[last] for name, own in seen.items()}
 

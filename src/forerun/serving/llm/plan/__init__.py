@@ -92,12 +92,14 @@ def language_plan(
     if traces:
         check_traces(traces + FRESH, len(inputs.arrivals_ms))
     worlds = worlds_of(space, inputs, range(1, traces + 1)) if traces else [World(0, space, inputs)]
-    search = Search(space, worlds, failing=may_miss(confidence, traces) if traces else 0, objective=objective)
+    search = Search(
+        space, inputs, worlds, failing=may_miss(confidence, traces) if traces else 0, objective=objective
+    )
     while True:
         best = search.cheapest()
         if best is None:
             raise _infeasible(search)
-        tried = tried_in(space, best.cell, inputs, traces, confidence) if traces else None
+        tried = tried_in(search, best, traces, confidence) if traces else None
         enough = tried is None or tried.share.high >= confidence
         if enough or asked or MORE * traces > MOST_WORLDS or not fits(MORE * traces, len(inputs.arrivals_ms)):
             break
@@ -396,7 +398,7 @@ def _in_worlds(search: Search, best: VisitedCell, tried: Tried, confidence: floa
 
 def _settled_by(search: Search, best: VisitedCell, steps: Ladder, inputs: Inputs) -> list[str]:
     """The measurement that is worth most, in words; none where none is worth anything."""
-    found = settling(search, best, steps, inputs)
+    found = settling(search, best, steps)
     if found is None:
         return []
     loads = " and ".join(
@@ -543,7 +545,8 @@ def _infeasible(search: Search) -> Infeasible:
     largest = [cell for cell in space.cells() if tuple(choice.replicas for choice in cell) == most]
     ran = {cell: whole(space.inputs(cell, inputs)) for cell in _spread(largest, MOST_TRIED)}
     cell = min(ran, key=lambda one: _lack(ran[one]))
-    drawn = [whole(world.space.inputs(cell, world.inputs)) for world in search.worlds]
+    (tried,) = search.look([cell])
+    drawn = [whole(search.placed(tried, world, world.inputs)) for world in search.worlds]
     figures, kept = max(drawn, key=_lack), sum(one.met for one in drawn)
     worst = (
         f"it keeps them in {kept} of {len(drawn)} models and traffics, {len(drawn) - search.failing} are required; in the "

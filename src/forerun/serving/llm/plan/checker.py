@@ -3,7 +3,7 @@
 Shares no code with the planner. Verified: that the certificate lists every cell of the scenario's space that is cheaper than
 the plan, each once; by simulation, to the end, that each cell said to miss does so in the worlds claimed; request by
 request, that each bound excludes its cell; by simulation, that the plan keeps the objectives. The engine is believed, and
-how worlds are drawn.
+how worlds are drawn and how much further off figures are near the knee.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from forerun.serving.inputs.inputs import Inputs
 from forerun.serving.inputs.prepare import prepare
 from forerun.serving.inputs.profile import ARTIFACT_PRICES_USD_PER_H
 from forerun.serving.inputs.routing import visited_stages
-from forerun.serving.llm.plan.draws import worlds
+from forerun.serving.llm.plan.draws import grown, growths, worlds
 from forerun.serving.llm.scenario.language_model import LATER_AXES, LanguageModelSpec
 from forerun.serving.llm.summary.models import model_figures
 from forerun.serving.scenario import Scenario
@@ -199,8 +199,15 @@ class _Checked:
 
     def _missed(self, cell: Mapping[str, _Choice], numbers: Sequence[int]) -> Iterator[int]:
         """In which of some worlds a cell misses the objectives."""
-        inputs = self._inputs(cell) if numbers else self.inputs
-        return (number for number, world in zip(numbers, worlds(inputs, numbers)) if not _met(world))
+        inputs, factors = self._inputs(cell) if numbers else self.inputs, None
+        for number, world in zip(numbers, worlds(inputs, numbers)):
+            met = _met(world)
+            if met and number:
+                # Limits are as drawn at the least; they are tighter where the cell is near the knee.
+                factors = growths(inputs) if factors is None else factors
+                met = not factors or _met(grown(world, inputs, factors))
+            if not met:
+                yield number
 
     def _check_bounds(self, cell: Mapping[str, _Choice], bounds: Sequence[Mapping[str, Any]]) -> None:
         """Verify that each world named asks more than a cell can do."""

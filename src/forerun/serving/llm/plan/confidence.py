@@ -15,7 +15,7 @@ from forerun.serving.inputs.fresh import check_fresh
 from forerun.serving.inputs.inputs import Inputs
 from forerun.serving.inputs.prepare import prepare
 from forerun.serving.llm.inputs.model import LanguageModel
-from forerun.serving.llm.plan.draws import worlds
+from forerun.serving.llm.plan.draws import grown, worlds
 from forerun.serving.llm.plan.runs import whole
 from forerun.serving.llm.plan.search import Search, VisitedCell, World
 from forerun.serving.llm.plan.space import Cell, Space
@@ -32,6 +32,8 @@ FRESH: Final = 60
 MOST_FRESH: Final = 240
 #: shares of the worlds that a plan is also made for
 CONFIDENCES: Final = (0.5, 0.9, 0.99)
+#: runs that may be made for the plan of a lower confidence
+MOST_RUNS: Final = 4096
 #: a measurement settles costs if its mean time between tokens is so many times less uncertain than they make it
 FINER: Final = 3
 LEAST_MINUTES: Final = 5
@@ -79,36 +81,58 @@ class Tried(NamedTuple):
     share: Interval
 
 
-def tried_in(space: Space, cell: Cell, inputs: Inputs, behind: int, asked: float) -> Tried:
-    """Try a cell in further worlds: more of them while the interval contains what was asked for.
+def tried_in(search: Search, best: VisitedCell, behind: int, asked: float) -> Tried:
+    """Try a plan in further worlds: more of them while the interval contains what was asked for.
 
     Parameters
     ----------
     behind : the number of the last world that is known.
     asked : the share of the worlds that it should keep the objectives in.
     """
-    planned = prepare(space.placed(cell), inputs.files, inputs.pipeline.seed)
+    inputs, factors = search.inputs, best.growths or {}
+    planned = prepare(search.space.placed(best.cell), inputs.files, inputs.pipeline.seed)
     kept, tried = 0, 0
     while True:
         for world in worlds(planned, range(behind + tried + 1, behind + tried + FRESH + 1)):
-            kept += whole(world).met
+            kept += whole(grown(world, planned, factors)).met
         tried += FRESH
         share = proportion_interval(kept, tried)
         if tried >= MOST_FRESH or not share.low <= asked <= share.high:
             return Tried(tried, kept, share)
 
 
-#: by share of the worlds, a cheap cell that keeps the objectives in as many (None: none does)
-Ladder: TypeAlias = Mapping[float, VisitedCell | None]
+class Step(NamedTuple):
+    """What a confidence costs.
+
+    Parameters
+    ----------
+    tried : a cell that keeps the objectives in so many worlds (None: none does).
+    cheapest : none that is cheaper does; else one may.
+    """
+
+    tried: VisitedCell | None
+    cheapest: bool
+
+
+#: by share of the worlds, lowest first
+Ladder: TypeAlias = Mapping[float, Step]
 
 
 def ladder(search: Search, best: VisitedCell, confidence: float) -> Ladder:
-    """Plans at some confidences, the one that was asked for among them, lowest first."""
-    failing = {share: may_miss(share, len(search.worlds)) for share in sorted({*CONFIDENCES, confidence})}
-    return {
-        share: best if most == search.failing else search.allowing(most).cheap()
-        for share, most in failing.items()
-    }
+    """Plans at some confidences, the one that was asked for among them.
+
+    At a lower one every cheaper cell must be run in many more worlds; where that is too much (`MOST_RUNS`), those are passed
+    over that one world speaks against.
+    """
+    steps, cheaper = {}, [one for one in search.tried if one.key < best.key]
+    for share in sorted({*CONFIDENCES, confidence}):
+        other = search.allowing(may_miss(share, len(search.worlds)))
+        # Whatever is cheaper than the plan misses in too many worlds for a higher confidence, too.
+        left = 0 if other.failing <= search.failing else sum(not other.excluded(one) for one in cheaper)
+        exact = left * len(search.worlds) <= MOST_RUNS
+        found = best if other.failing == search.failing else other.cheapest() if exact else other.cheap()
+        steps[share] = Step(found, exact)
+    return steps
 
 
 @dataclass(frozen=True)
@@ -131,7 +155,7 @@ class Measurement:
     minutes: float
 
 
-def settling(search: Search, best: VisitedCell, steps: Ladder, inputs: Inputs) -> Measurement | None:
+def settling(search: Search, best: VisitedCell, steps: Ladder) -> Measurement | None:
     """The one measurement that is worth most: of the cheaper plans of lower confidence, that whose costs, once known, save
     most in expectation; None where costs do not decide whether one of them does.
 
@@ -139,24 +163,25 @@ def settling(search: Search, best: VisitedCell, steps: Ladder, inputs: Inputs) -
     ----------
     best : the plan.
     steps : plans at other confidences.
-    inputs : the scenario's, on its own traffic.
     """
     space, cost = search.space, search.space.cost(best.cell)
-    cheaper = {one.cell: cost - space.cost(one.cell) for one in steps.values() if one is not None}
-    found = [_measured(search, cell, float(saved), inputs) for cell, saved in cheaper.items() if saved > 0]
+    others = {one.tried.cell: one.tried for one in steps.values() if one.tried is not None}
+    saved = {cell: float(cost - space.cost(cell)) for cell in others}
+    found = [_measured(search, one, saved[cell]) for cell, one in others.items() if saved[cell] > 0]
     settles = [one for one in found if 0 < one.holds < 1]
     return max(settles, key=lambda one: one.saving_usd_per_h, default=None)
 
 
-def _measured(search: Search, cell: Cell, saved_usd_per_h: float, inputs: Inputs) -> Measurement:
+def _measured(search: Search, cheaper: VisitedCell, saved_usd_per_h: float) -> Measurement:
     """What measuring a cell's costs is worth.
 
     Parameters
     ----------
+    cheaper : the cell.
     saved_usd_per_h : what it costs less than the plan.
     """
-    space = search.space
-    drawn = [whole(world.space.inputs(cell, inputs)) for world in search.worlds]
+    space, cell, inputs = search.space, cheaper.cell, search.inputs
+    drawn = [whole(search.placed(cheaper, world, inputs)) for world in search.worlds]
     holds = sum(figures.met for figures in drawn) / len(drawn)
     own = whole(space.inputs(cell, inputs))
     rates_rps = {

@@ -22,6 +22,7 @@ from forerun.serving.llm.summary.fitted import slower
 from forerun.serving.llm.summary.objectives import (
     WORDS,
     TokenObjective,
+    least_limit,
     missed,
     together,
     token_objectives,
@@ -256,23 +257,14 @@ def _margins(inputs: Inputs, objectives: Sequence[TokenObjective], run: Run) -> 
     found, scenario, names = {}, inputs.scenario, inputs.pipeline.names
     for one in objectives:
         share = one.wanted or scenario.attainment
-        values = np.where(np.isnan(one.values_ms), np.where(one.met, 0.0, np.inf), one.values_ms)[one.came]
         several = f" of {names[one.stage]}" if one.key != one.kind else ""
-        value_ms = _least_limit(values, share)
-        found[one.key] = Margin(
-            WORDS[one.kind] + several, f"{one.kind}_p99_ms", share, one.limit_ms, value_ms
-        )
+        words, value_ms = WORDS[one.kind] + several, one.least_ms(share)
+        found[one.key] = Margin(words, f"{one.kind}_p99_ms", share, one.limit_ms, value_ms)
     if scenario.slo_ms:
         values = run.latency_ms if run.refused is None else np.where(run.refused, np.inf, run.latency_ms)
-        value_ms = _least_limit(values, scenario.attainment)
+        value_ms = least_limit(values, scenario.attainment)
         found["latency"] = Margin("latency", "e2e_p99_ms", scenario.attainment, scenario.slo_ms, value_ms)
     return found
-
-
-def _least_limit(values: Floats, share: float) -> float:
-    """The least limit that a share of some values keeps."""
-    ordered = np.sort(values)
-    return float(ordered[len(ordered) - 1 - may_miss(share, len(ordered))]) if len(ordered) else 0.0
 
 
 def _quantile(values: Floats, share: float) -> float:

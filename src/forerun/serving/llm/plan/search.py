@@ -18,6 +18,7 @@ from typing import Final, Literal, NamedTuple, TypeVar
 
 from forerun.serving.inputs.inputs import Inputs
 from forerun.serving.llm.plan.bounds import Bound, Bounds
+from forerun.serving.llm.plan.draws import grown, growths
 from forerun.serving.llm.plan.runs import Figures, attempt
 from forerun.serving.llm.plan.space import Cell, Space, output_tokens
 from forerun.serving.llm.scenario.language_model import PLAN_AXES
@@ -59,12 +60,14 @@ class VisitedCell:
     key : what the plan minimises, exactly.
     bounds : in the worlds that exclude it, the place of a stage among those of the space and its bound, by number.
     figures : in the worlds that it was run in, by number; None where it misses an objective.
+    growths : how near the knee it is (see `draws.growths`; None: it is not known, and limits are as drawn).
     """
 
     cell: Cell
     key: Fraction
     bounds: Mapping[int, tuple[int, Bound]]
     figures: Mapping[int, Figures | None] = field(default_factory=dict)
+    growths: Mapping[str, float] | None = None
 
     @property
     def missed(self) -> tuple[int, ...]:
@@ -81,18 +84,26 @@ class Search:
     """A search over one space in one or more worlds."""
 
     def __init__(
-        self, space: Space, worlds: Sequence[World], *, failing: int = 0, objective: Objective = "cost"
+        self,
+        space: Space,
+        inputs: Inputs,
+        worlds: Sequence[World],
+        *,
+        failing: int = 0,
+        objective: Objective = "cost",
     ) -> None:
         """Begin with no cell looked at.
 
         Parameters
         ----------
         space : what may be chosen.
+        inputs : the scenario's, on its own traffic.
         worlds : at least one.
         failing : in how many of them a cell may miss an objective (default: in none).
         objective : what is minimised (default: $ per hour).
         """
-        self.space, self.worlds, self.failing, self.objective = space, worlds, failing, objective
+        self.space, self.inputs, self.worlds = space, inputs, worlds
+        self.failing, self.objective = failing, objective
         self._bounds = [Bounds(world.space, world.inputs) for world in worlds]
         self._known: dict[Cell, VisitedCell] = {}
         self._tokens: dict[tuple[tuple[int, str], ...], int] = {}
@@ -178,7 +189,8 @@ class Search:
     def keeps(self, tried: VisitedCell) -> bool:
         """Whether a cell is known to keep the objectives in enough worlds."""
         looked = len(tried.bounds) + len(tried.figures)
-        return tried.failing <= self.failing and looked == len(self.worlds)
+        known = tried.growths is not None and looked == len(self.worlds)
+        return tried.failing <= self.failing and known
 
     def look(self, cells: Sequence[Cell], harder: int | None = None) -> list[VisitedCell]:
         """Look at some cells; those that bounds do not exclude are run side by side, until they miss in too many worlds.
@@ -192,6 +204,11 @@ class Search:
             self._known |= zip(cells, pool.map(lambda cell: self._looked(cell, harder), cells))
         return [self._known[cell] for cell in cells]
 
+    def placed(self, tried: VisitedCell, world: World, traffic: Inputs) -> Inputs:
+        """A cell on some traffic, with the costs and limits of a world."""
+        inputs, factors = world.space.inputs(tried.cell, traffic), tried.growths
+        return grown(inputs, self.space.inputs(tried.cell, traffic), factors) if factors else inputs
+
     def _may_keep(self, tried: VisitedCell) -> bool:
         """Whether a cell keeps the objectives in the world that as many others as it may miss in go before."""
         worlds = () if tried.failing > self.failing else self._ranked(tried, self.failing)
@@ -200,12 +217,26 @@ class Search:
     def _looked(self, cell: Cell, harder: int | None) -> VisitedCell:
         tried = self._known.get(cell)
         if tried is None:
-            tried = VisitedCell(cell, self.key(cell), _excluded(cell, self.worlds, self._bounds))
+            bounds = _excluded(cell, self.worlds, self._bounds)
+            # In the scenario's own world limits are as stated.
+            factors = None if self.worlds[0].number else {}
+            tried = VisitedCell(cell, self.key(cell), bounds, growths=factors)
+        tried = self._run(tried, harder)
+        if harder is None and tried.growths is None and tried.failing <= self.failing:
+            # It keeps the limits as drawn: only now it matters how much tighter they are near the knee.
+            factors = growths(self.space.inputs(cell, self.inputs))
+            kept = {} if any(factor > 1 for factor in factors.values()) else tried.figures
+            tried = replace(tried, growths=factors, figures={**dict.fromkeys(tried.missed), **kept})
+            tried = self._run(tried, None)
+        return tried
+
+    def _run(self, tried: VisitedCell, harder: int | None) -> VisitedCell:
+        """A cell run in worlds that it was not run in, until it misses in too many."""
         if tried.failing > self.failing:
             return tried
         for world in self._ranked(tried, harder):
             if world.number not in tried.figures:
-                figures = attempt(world.space.inputs(cell, world.inputs))
+                figures = attempt(self.placed(tried, world, world.inputs))
                 tried = replace(tried, figures={**tried.figures, world.number: figures})
                 if tried.failing > self.failing:
                     break

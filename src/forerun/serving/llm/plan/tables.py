@@ -89,7 +89,10 @@ CONFIDENCES: Final = TableSchema(
         Column("kept", "", "share that does"),
         Column("kept_low", "", "and where it lies for all models and traffics: at least"),
         Column("kept_high", "", "and at most"),
-        Column("cost_usd_per_h", "$/h", "cost of the cheapest that was found to; nan: none was"),
+        Column("cost_usd_per_h", "$/h", "cost of a cell that keeps them in as many; nan: none does"),
+        Column(
+            "cheapest", "", "none that is cheaper does; else one may, and a plan with that confidence says it"
+        ),
         Column("more_usd_per_h", "$/h", "what it costs more than at the confidence above"),
         _CONFIGURATION,
     ),
@@ -146,14 +149,14 @@ def confidence_table(search: Search, steps: Ladder) -> Table:
     """What more confidence costs."""
     rows: list[tuple[object, ...]] = []
     before = float("nan")
-    for share, best in steps.items():
+    for share, (best, cheapest) in steps.items():
         cost, kept, name = float("nan"), (float("nan"),) * 3, ""
         if best is not None:
             cost, name = float(search.space.cost(best.cell)), search.space.named(best.cell)
             count = len(search.worlds)
             interval = proportion_interval(count - best.failing, count)
             kept = (1 - best.failing / count, interval.low, interval.high)
-        rows.append((share, *kept, cost, cost - before, name))
+        rows.append((share, *kept, cost, cheapest, cost - before, name))
         before = cost
     return Table.of_rows(CONFIDENCES, rows)
 

@@ -87,7 +87,7 @@ def fit_report(
 
     @functools.cache
     def again(factor: float) -> tuple[Inputs, Run]:
-        return (inputs, run) if factor == 1 else _rerun(before, factor)
+        return (inputs, run) if factor == 1 else rerun(before, factor)
 
     rows: list[tuple[object, ...]] = []
     notes: list[str] = []
@@ -145,8 +145,14 @@ def _figures(again: Callable[[float], tuple[Inputs, Run]], number: int, factor: 
     return latencies(requests.first_ms[served] - enter_ms, visits.end_ms[served] - enter_ms, output)
 
 
-def _rerun(before: Inputs, factor: float) -> tuple[Inputs, Run]:
-    """The same traffic with iterations that take so much longer, where costs were fitted."""
+def rerun(before: Inputs, factor: float) -> tuple[Inputs, Run]:
+    """The same traffic with iterations that take so much longer, where costs were fitted; without the queries of a warm-up.
+
+    Parameters
+    ----------
+    before : the inputs with these queries, before clients sent anything.
+    factor : how much longer.
+    """
     from forerun.serving.engine.modes.default import arrived, simulated
 
     inputs, _ = arrived(replace(before, pipeline=slower(before.pipeline, factor)))

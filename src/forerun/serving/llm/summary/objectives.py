@@ -69,6 +69,17 @@ class TokenObjective:
         missing = int(np.count_nonzero(self.came & ~self.met))
         return missing <= may_miss(self.wanted, int(np.count_nonzero(self.came)))
 
+    def least_ms(self, share: float) -> float:
+        """The least limit that a share of the stage's requests would keep; infinite where too many are refused."""
+        values = np.where(np.isnan(self.values_ms), np.where(self.met, 0.0, np.inf), self.values_ms)
+        return least_limit(values[self.came], share)
+
+
+def least_limit(values: Floats, share: float) -> float:
+    """The least limit that a share of some values keeps."""
+    ordered = np.sort(values)
+    return float(ordered[len(ordered) - 1 - may_miss(share, len(ordered))]) if len(ordered) else 0.0
+
 
 def token_objectives(pipeline: Pipeline, run: Run) -> tuple[TokenObjective, ...]:
     """All limits at stages with language models, stage by stage. The run records visits and requests."""
