@@ -128,6 +128,19 @@ def test_every_session_ends_in_one_way(patience_s: float) -> None:
     assert (figures["sessions_abandoned"] > 0) == (patience_s < 1)
 
 
+@pytest.mark.parametrize(("warm_up", "timed"), [(None, True), (30, False)])
+def test_sessions_without_times_say_why(warm_up: int | None, timed: bool) -> None:
+    """Every session has a query in the warm-up: none is counted whole, so figures have no value, and a note says it."""
+    trace = {"clients": 12, "queries": 12}
+    made = scenario(TURNS | {"turns": 9.0}, trace).with_(warm_up=warm_up)
+    result = simulate(made)
+    notes = [note for note in result.notes if note.startswith("sessions have no times")]
+    assert np.isfinite(result.summary["session_p50_ms"]) == timed and len(notes) == (not timed)
+    if not timed:
+        begun, whole = map(int, re.findall(r"(\d+) have one there, and (\d+) have none", notes[0])[0])
+        assert whole == len(result.tables["sessions"]) and begun + whole == 12
+
+
 def lines(path: Path, records: list[Data]) -> str:
     path.write_text("".join(f"{json.dumps(record)}\n" for record in records))
     return str(path)

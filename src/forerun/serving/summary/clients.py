@@ -50,25 +50,25 @@ _ENDED: Final = {COMPLETE: "complete", ABANDONED: "abandoned", REFUSED: "refused
 
 
 def client_figures(outcome: Outcome) -> tuple[dict[str, Any], list[str]]:
-    """How many queries are under way on average, and how late queries are sent; with a note. Nothing where queries arrive
+    """How many queries are under way on average, and how late queries are sent; with notes. Nothing where queries arrive
     whatever the answers are."""
     scenario, sent, run = outcome.inputs.scenario, outcome.sent, outcome.run
     if sent is None:
         return {}, []
     _check_sessions(outcome)
     begin_ms, end_ms = run.horizon_ms
-    figures: dict[str, Any] = _session_figures(outcome)
+    figures, notes = _session_figures(outcome)
     if len(run.finish_ms) and end_ms > begin_ms:
         figures["under_way_mean"] = float(run.latency_ms.sum()) / (end_ms - begin_ms)
     late_ms = sent.late_ms[sent.order]
     if scenario.max_concurrency is None or not late_ms.any():
-        return figures, []
+        return figures, notes
     figures |= {"sent_late_mean_ms": float(late_ms.mean()), "sent_late_max_ms": float(late_ms.max())}
     what = (
         f"{np.count_nonzero(late_ms):,} queries are sent later than they are ready, up to {late_ms.max() / 1e3:.3g} s, "
         f"because {scenario.max_concurrency} are under way; latencies count from sending"
     )
-    return figures, [what]
+    return figures, [*notes, what]
 
 
 def session_tables(outcome: Outcome) -> dict[str, Table]:
@@ -113,10 +113,10 @@ def _sessions(outcome: Outcome) -> tuple[Ints, Floats, Floats]:
     return rows, begin_ms[rows], end_ms[rows]
 
 
-def _session_figures(outcome: Outcome) -> dict[str, Any]:
-    """How many sessions end in which way, and how long those take that are complete."""
+def _session_figures(outcome: Outcome) -> tuple[dict[str, Any], list[str]]:
+    """How many sessions end in which way, and how long those take that are complete; with a note where there are none."""
     if outcome.sent is None or outcome.inputs.scenario.sessions is None or not len(outcome.run.finish_ms):
-        return {}
+        return {}, []
     rows, begin_ms, end_ms = _sessions(outcome)
     ended = outcome.sent.ended[rows]
     figures: dict[str, Any] = {"sessions": len(rows)}
@@ -126,7 +126,14 @@ def _session_figures(outcome: Outcome) -> dict[str, Any]:
     figures["session_mean_ms"] = float(time_ms.mean()) if known else float("nan")
     for share in (50, 90, 99):
         figures[f"session_p{share}_ms"] = float(np.quantile(time_ms, share / 100)) if known else float("nan")
-    return figures
+    if known:
+        return figures, []
+    every = len(outcome.sent.ended)
+    what = (
+        f"sessions have no times, which are of complete ones without a query in the warm-up: of {every:,} sessions "
+        f"{every - len(rows):,} have one there, and {len(rows):,} have none but are not complete"
+    )
+    return figures, [what]
 
 
 def _check_sessions(outcome: Outcome) -> None:

@@ -75,6 +75,7 @@ class MixedRun:
         self._joins = [
             _Join([takes for _, takes in incoming]) for incoming in incoming_edges(pipeline, queries)
         ]
+        self._parents = {edge.parent for stage in pipeline.stages for edge in stage.edges}
         self._arrivals = np.empty(0)
         self._passed = 0
 
@@ -130,22 +131,28 @@ class MixedRun:
         for number, (stage, server, join) in enumerate(zip(self.pipeline.stages, self._servers, self._joins)):
             server.feed(*join.entries([streams[edge.parent] for edge in stage.edges]))
             server.advance(until_ms)
-            streams[number] = Stream(*server.left())
+            if number in self._parents:
+                streams[number] = Stream(*server.left())
 
-    def run(self) -> Run:
-        """The result, once everything has been handled."""
+    def run(self, *, ties: bool = True) -> Run:
+        """The result, once everything has been handled.
+
+        Parameters
+        ----------
+        ties : count them; else there are none (default: yes).
+        """
         arrival_ms = self._arrivals
         visits, batches, requests = zip(*(server.record(self.queries) for server in self._servers))
         finish_ms = arrival_ms.copy()
         for came in visits:
             finish_ms = np.fmax(finish_ms, came.end_ms)
         refused = refused_queries(self.pipeline, self.queries)
-        ties = sum(
+        tied = sum(
             server.ties if isinstance(server, LanguageStage | ApartStage) else join.ties(own)
-            for server, join, own in zip(self._servers, self._joins, batches)
+            for server, join, own in zip(self._servers, self._joins, batches if ties else ())
         )
         misses = int(np.count_nonzero((finish_ms - arrival_ms > self._slo_ms) | refused))
-        return Run(arrival_ms, finish_ms, misses, ties, visits, batches, requests=requests, refused=refused)
+        return Run(arrival_ms, finish_ms, misses, tied, visits, batches, requests=requests, refused=refused)
 
 
 def simulate_mixed(pipeline: Pipeline, arrivals_ms: Floats, slo_ms: float, *, keep: bool = True) -> Run:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
@@ -356,7 +357,7 @@ class LanguageModel:
         """bool[queries]: the request can never fit into the cache, or into an iteration."""
         return self.beyond_cache | self.beyond_budget
 
-    @property
+    @functools.cached_property
     def refused(self) -> Bools:
         """bool[queries]: the request can never fit, or comes to a full gateway, and is refused on arrival."""
         return self.too_long | np.isnan(self.passed_ms) if len(self.passed_ms) else self.too_long

@@ -91,10 +91,9 @@ def language_plan(
     asked, traces = traces, traces or (WORLDS if confidence else 0)
     if traces:
         check_traces(traces + FRESH, len(inputs.arrivals_ms))
-    worlds = worlds_of(space, inputs, range(1, traces + 1)) if traces else [World(0, space, inputs)]
-    search = Search(
-        space, inputs, worlds, failing=may_miss(confidence, traces) if traces else 0, objective=objective
-    )
+    own = World(0, space, inputs)
+    worlds = worlds_of(space, inputs, range(1, traces + 1)) if traces else [own]
+    search = Search(own, worlds, may_miss(confidence, traces), objective)
     while True:
         best = search.cheapest()
         if best is None:

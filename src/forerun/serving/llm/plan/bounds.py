@@ -123,15 +123,9 @@ class Bounds:
         spans_ms = self._once(("span", number, whole, llm.limits), lambda: self._spans(llm, slo_ms, whole))
         if spans_ms is None:
             return None
-        held = (
-            number,
-            llm.kv_blocks,
-            llm.block_tokens,
-            llm.rules.reserved,
-            llm.speculation,
-            llm.shared is None,
-        )
-        p, o, who = self._once(held, lambda: _tokens(llm))
+        rules, whole_prompts = llm.rules, llm.shared is None
+        by = (number, llm.kv_blocks, llm.block_tokens, rules.reserved, llm.speculation, whole_prompts)
+        p, o, who = self._once(by, lambda: _tokens(llm))
         each_ms, costs = llm.cost.beside_ms, llm.cost.terms
         late = self._once(
             ("late", number, *who, each_ms, costs, llm.token_budget, llm.limits),

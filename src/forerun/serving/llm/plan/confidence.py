@@ -130,7 +130,7 @@ def ladder(search: Search, best: VisitedCell, confidence: float) -> Ladder:
         # Whatever is cheaper than the plan misses in too many worlds for a higher confidence, too.
         left = 0 if other.failing <= search.failing else sum(not other.excluded(one) for one in cheaper)
         exact = left * len(search.worlds) <= MOST_RUNS
-        found = best if other.failing == search.failing else other.cheapest() if exact else other.cheap()
+        found = best if other.failing == search.failing else other.cheapest(quick=not exact)
         steps[share] = Step(found, exact)
     return steps
 

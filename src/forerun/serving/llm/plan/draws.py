@@ -108,10 +108,8 @@ def grown(inputs: Inputs, stated: Inputs, factors: Mapping[str, float]) -> Input
         llm, own = stages[number].llm, stated.pipeline.stages[number].llm
         assert llm is not None and own is not None
         limits = (
-            one._replace(
-                limit_ms=tightened(one.limit_ms, as_stated.limit_ms, factors.get(prefix + one.kind, 1.0))
-            )
-            for one, as_stated in zip(llm.limits, own.limits)
+            one._replace(limit_ms=tightened(one.limit_ms, of.limit_ms, factors.get(prefix + one.kind, 1.0)))
+            for one, of in zip(llm.limits, own.limits)
         )
         stages[number] = replace(stages[number], llm=replace(llm, limits=tuple(limits)))
     return replace(inputs, pipeline=replace(inputs.pipeline, stages=tuple(stages)))

@@ -34,8 +34,8 @@ from forerun.serving.scenario.limits import may_miss
 from forerun.serving.summary.clients import counted
 from forerun.serving.summary.totals import offered_loads, sent_rate_rps
 
-#: shares of the trace after which a run is looked at
-LOOKS: Final = (1 / 32, 1 / 16, 1 / 8, 1 / 4, 1 / 2, 5 / 8, 3 / 4, 7 / 8)
+#: the share of the trace after which a run is looked at first, and the least between two looks
+LOOK: Final = 1 / 32
 
 
 class Margin(NamedTuple):
@@ -171,12 +171,15 @@ def attempt(inputs: Inputs) -> Figures | None:
     if len(arrivals_ms) <= (inputs.scenario.warm_up or 0):
         return None
     begin_ms, span_ms = float(arrivals_ms[0]), float(arrivals_ms[-1] - arrivals_ms[0])
-    fed = arrivals_ms
-    for share in LOOKS:
+    fed, share = arrivals_ms, LOOK
+    while share < 1:
         run.advance(fed, begin_ms + share * span_ms)
         fed = fed[:0]
-        if _hopeless(*counted(inputs, run.run())):
+        spent = _spent(*counted(inputs, run.run(ties=False)))
+        if spent >= 1:
             return None
+        # It is looked at again when as many as may miss will have, if they go on like that; it may be worse sooner.
+        share = min(max(1.125 * share / spent, share + LOOK), 2 * share) if spent else 2 * share
     run.advance(fed)
     figures = _figures(*counted(inputs, run.run()))
     return figures if figures.met else None
@@ -187,14 +190,14 @@ def _begun(inputs: Inputs) -> MixedRun:
     return MixedRun(inputs.pipeline, queries, slo_ms, keep=False)
 
 
-def _hopeless(inputs: Inputs, run: Run) -> bool:
-    """Whether the requests that have been answered, or refused, by now miss more than all may.
+def _spent(inputs: Inputs, run: Run) -> float:
+    """Of the requests that may miss, the share that have been answered, or refused, by now; 1 or more: too many.
 
     Parameters
     ----------
     run : under way; what has not ended has no first token and no end.
     """
-    misses = run.missed(inputs.scenario.latency_limit_ms)
+    misses, spent = run.missed(inputs.scenario.latency_limit_ms), [0.0]
     visited = visited_stages(inputs.pipeline, len(misses))
     for one in token_objectives(inputs.pipeline, run):
         llm, requests = inputs.pipeline.stages[one.stage].llm, run.requests[one.stage]
@@ -202,9 +205,11 @@ def _hopeless(inputs: Inputs, run: Run) -> bool:
         late = one.came & ~one.met & (llm.refused | ~np.isnan(requests.first_ms))
         if one.wanted is None:
             misses |= late
-        elif np.count_nonzero(late) > may_miss(one.wanted, int(np.count_nonzero(visited[one.stage]))):
-            return True
-    return int(np.count_nonzero(misses)) > inputs.scenario.allowed_misses(len(misses))
+        else:
+            most = may_miss(one.wanted, int(np.count_nonzero(visited[one.stage])))
+            spent.append(int(np.count_nonzero(late)) / (most + 1))
+    spent.append(int(np.count_nonzero(misses)) / (inputs.scenario.allowed_misses(len(misses)) + 1))
+    return max(spent)
 
 
 def _figures(inputs: Inputs, run: Run) -> Figures:

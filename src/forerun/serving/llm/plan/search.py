@@ -83,33 +83,24 @@ class VisitedCell:
 class Search:
     """A search over one space in one or more worlds."""
 
-    def __init__(
-        self,
-        space: Space,
-        inputs: Inputs,
-        worlds: Sequence[World],
-        *,
-        failing: int = 0,
-        objective: Objective = "cost",
-    ) -> None:
+    def __init__(self, own: World, worlds: Sequence[World], failing: int, objective: Objective) -> None:
         """Begin with no cell looked at.
 
         Parameters
         ----------
-        space : what may be chosen.
-        inputs : the scenario's, on its own traffic.
-        worlds : at least one.
-        failing : in how many of them a cell may miss an objective (default: in none).
-        objective : what is minimised (default: $ per hour).
+        own : the scenario's own world: what may be chosen at costs as stated, on its own traffic.
+        worlds : those that a plan must hold in, at least one.
+        failing : in how many of them a cell may miss an objective.
+        objective : what is minimised.
         """
-        self.space, self.inputs, self.worlds = space, inputs, worlds
+        self.space, self.inputs, self.worlds = own.space, own.inputs, worlds
         self.failing, self.objective = failing, objective
         self._bounds = [Bounds(world.space, world.inputs) for world in worlds]
         self._known: dict[Cell, VisitedCell] = {}
         self._tokens: dict[tuple[tuple[int, str], ...], int] = {}
         of = self._bounds[0]
         keyed = sorted(
-            (self.key(cell), of.load(cell), number, cell) for number, cell in enumerate(space.cells())
+            (self.key(cell), of.load(cell), number, cell) for number, cell in enumerate(own.space.cells())
         )
         #: cells in ascending cost, those of one cost together, those first that have least to do in the first world
         self._levels = [
@@ -150,31 +141,27 @@ class Search:
             self._tokens[caches] = output_tokens(self.space.inputs(cell, self.worlds[0].inputs))
         return cost / max(1, self._tokens[caches])
 
-    def cheapest(self) -> VisitedCell | None:
+    def cheapest(self, *, quick: bool = False) -> VisitedCell | None:
         """The cheapest cell that keeps the objectives; of several the first by `rank` of those that were run in all worlds
         (None: there is none).
 
         Cells are looked at in ascending cost until one keeps the objectives, and in one world those that cost the same: all
         of them, or while there are several worlds the first few that have least to do. So `tried` has every cheaper cell.
+
+        Parameters
+        ----------
+        quick : pass over those that miss in a world in which as many others as they may miss in ask more of them, so there
+            may be cheaper ones (default: no).
         """
+        few, final, harder = (TOGETHER, 1, self.failing) if quick else (FEW, FINAL, 0)
         for level in self._levels:
-            for few in _cut(level, len(level) if len(self.worlds) == 1 else FEW):
-                left = sorted((one for one in self.look(few, 0) if one.failing <= self.failing), key=rank)
-                for best in _cut(left, FINAL):
+            for some in _cut(level, len(level) if len(self.worlds) == 1 else few):
+                left = [one for one in self.look(some, harder) if one.failing <= self.failing]
+                left = [one for one in left if not quick or self._may_keep(one)]
+                for best in _cut(sorted(left, key=rank), final):
                     kept = [one for one in self.look([one.cell for one in best]) if self.keeps(one)]
                     if kept:
                         return min(kept, key=rank)
-        return None
-
-    def cheap(self) -> VisitedCell | None:
-        """A cell that keeps the objectives, in ascending cost; None where none does. Those are passed over that miss in a
-        world in which as many others as they may miss in ask more of them, so there may be cheaper ones."""
-        for level in self._levels:
-            for few in _cut(level, TOGETHER):
-                for likely in filter(self._may_keep, self.look(few, self.failing)):
-                    (tried,) = self.look([likely.cell])
-                    if self.keeps(tried):
-                        return tried
         return None
 
     @property
@@ -211,15 +198,14 @@ class Search:
 
     def _may_keep(self, tried: VisitedCell) -> bool:
         """Whether a cell keeps the objectives in the world that as many others as it may miss in go before."""
-        worlds = () if tried.failing > self.failing else self._ranked(tried, self.failing)
-        return any(tried.figures[world.number] is not None for world in worlds)
+        return any(tried.figures[world.number] for world in self._ranked(tried, self.failing))
 
     def _looked(self, cell: Cell, harder: int | None) -> VisitedCell:
         tried = self._known.get(cell)
         if tried is None:
             bounds = _excluded(cell, self.worlds, self._bounds)
             # In the scenario's own world limits are as stated.
-            factors = None if self.worlds[0].number else {}
+            factors: dict[str, float] | None = None if self.worlds[0].number else {}
             tried = VisitedCell(cell, self.key(cell), bounds, growths=factors)
         tried = self._run(tried, harder)
         if harder is None and tried.growths is None and tried.failing <= self.failing:
@@ -232,14 +218,10 @@ class Search:
 
     def _run(self, tried: VisitedCell, harder: int | None) -> VisitedCell:
         """A cell run in worlds that it was not run in, until it misses in too many."""
-        if tried.failing > self.failing:
-            return tried
         for world in self._ranked(tried, harder):
-            if world.number not in tried.figures:
+            if tried.failing <= self.failing and world.number not in tried.figures:
                 figures = attempt(self.placed(tried, world, world.inputs))
                 tried = replace(tried, figures={**tried.figures, world.number: figures})
-                if tried.failing > self.failing:
-                    break
         return tried
 
     def _ranked(self, tried: VisitedCell, harder: int | None) -> Sequence[World]:

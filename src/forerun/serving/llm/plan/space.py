@@ -206,16 +206,10 @@ class Space:
 
     def drawn(self, number: int) -> Space:
         """The space in a world (see `plan.draws`)."""
-        stages = (
-            replace(
-                stage,
-                models={
-                    variant: drawn(model, self.scenario.seed, number)
-                    for variant, model in stage.models.items()
-                },
-            )
-            for stage in self.stages
-        )
+        stages = []
+        for stage in self.stages:
+            models = {one: drawn(model, self.scenario.seed, number) for one, model in stage.models.items()}
+            stages.append(replace(stage, models=models))
         return replace(self, stages=tuple(stages)) if number else self
 
     def inputs(self, cell: Cell, traffic: Inputs) -> Inputs:

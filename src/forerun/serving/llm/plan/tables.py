@@ -42,9 +42,7 @@ CELLS: Final = TableSchema(
     "cells",
     (
         Column("cost_usd_per_h", "$/h", "price times replicas, all stages"),
-        Column(
-            "verdict", "", "met, missed, bounded: cannot keep them, or left out: as dear, worse in one world"
-        ),
+        Column("verdict", "", "met, missed, bounded: cannot do it, or left out: as dear, worse in one world"),
         Column("reason", "", "of a bounded cell"),
         Column("hardware", "", "what the stages run on"),
         *_FIGURES,
@@ -70,11 +68,7 @@ HARDWARE: Final = TableSchema(
     (
         Column("hardware", "", "what all stages run on; several where stages differ"),
         Column("cost_usd_per_h", "$/h", "of the cheapest cell that keeps the objectives; nan: there is none"),
-        Column(
-            "most_rps",
-            "1/s",
-            "the rate up to which it keeps them: the same requests sped up, or of more clients",
-        ),
+        Column("most_rps", "1/s", "rate up to which it keeps them: these requests sped up, or more clients"),
         Column("goodput_per_dollar", "1/$", "requests that meet every limit for a dollar, at that rate"),
         Column("per_million_tokens_usd", "$", "cost of a million tokens of the answers, at that rate"),
         _CONFIGURATION,
