@@ -517,6 +517,22 @@ def _no_traces(c: dict[str, Any]) -> None:
     c["traces"] = -1
 
 
+def _window_of_none(c: dict[str, Any]) -> None:
+    _bound(c, "first")[0] |= {"first": 5, "last": 5}
+
+
+def _window_in_words(c: dict[str, Any]) -> None:
+    _bound(c, "first")[0]["first"] = "the first"
+
+
+def _world_in_words(c: dict[str, Any]) -> None:
+    _bound(c, "first")[0]["world"] = "this one"
+
+
+def _failing_in_words(c: dict[str, Any]) -> None:
+    c["failing"] = "none"
+
+
 def _bound(c: dict[str, Any], kind: str) -> list[dict[str, Any]]:
     return next(one["bounds"] for one in c["excluded"] if one["bounds"] and kind in one["bounds"][0])
 
@@ -529,6 +545,7 @@ def _run(c: dict[str, Any]) -> dict[str, Any]:
 FALSE: list[Callable[[dict[str, Any]], None]] = [
     _without_a_cell, _twice, _dearer, _cheaper, _other_cost, _outside, _stranger, _empty_window, _bound_for_a_run,
     _late_for_a_run, _missed_elsewhere, _plan_missed, _plan_excluded, _not_missed, _more_may_fail, _no_traces,
+    _window_of_none, _window_in_words, _world_in_words, _failing_in_words,
 ]  # fmt: skip
 
 
@@ -571,6 +588,9 @@ def test_a_saved_plan_is_verified_with_its_options(planned: LanguagePlan, tmp_pa
     ):
         with pytest.raises(CheckFailed):
             check_document({**saved, path: value})
+    for key, nothing in (("options", None), ("plan", None), ("plan", {**saved["plan"], "summary": None})):
+        with pytest.raises(StoreError, match="a section is wanted, nothing"):
+            check_document({**saved, key: nothing})
     older = copy.deepcopy(saved)
     older["plan"]["certificate"]["schema"] = "forerun.serving.llm.certificate/1"
     for document_, own in ((older, None), (older["plan"]["certificate"], planned.scenario)):

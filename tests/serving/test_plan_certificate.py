@@ -107,6 +107,7 @@ MUTANTS: dict[str, Callable[[dict[str, Any]], Any]] = {
     "no parents": lambda c: c["stages"][0].update(parents=[]),
     "a stage twice": lambda c: c["stages"].append(copy.deepcopy(c["stages"][0])),
     "more replicas allowed": lambda c: c.update(max_replicas="many"),
+    "a number in words": lambda c: c.update(allowed_misses="few"),
     "a field missing": lambda c: c.pop("refuted"),
     "text for a number": lambda c: c.update(slo_ms="350"),
     "a routing that is not there": lambda c: c.update(routing_sha256="0" * 64),

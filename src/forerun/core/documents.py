@@ -120,11 +120,8 @@ class PlanDocument(Document):
     def read(self, name: str, content: Mapping[str, Any], file: str = "") -> StoredDocument:
         """What a page shows of a plan. Raises StoreError naming what is not that of a plan."""
         path = Path(file or name)
-        kept = record(content, _PlanFile, path)
+        kept, answer = _plan(content, path)
         plan, scenario = kept.plan, kept.scenario
-        answer = record(
-            {key: plan[key] for key in field_types(_Answer) if key in plan}, _Answer, f"{path}: plan"
-        )
         check_figures({key: value for key, value in plan.items() if key != "certificate"}, path, "$.plan")
         tables = {name: rows for name, rows in answer.tables.items() if _is_table(rows)}
         tables |= {name: rows for name, rows in plan.items() if name != "tables" and _is_table(rows)}
@@ -159,22 +156,22 @@ class PlanDocument(Document):
 
     def check(self, content: Mapping[str, Any], name: str, scenario: AnyScenario | None = None) -> str:
         """Verify a plan, and say what was verified."""
-        try:
-            saved, options = content["plan"], dict(content["options"])
-            resolved = (
-                scenario if scenario is not None else from_data(content["scenario"], base=Path(), name=name)
-            )
-            objective = str(content["objective"])
-            saved.get("certificate")
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise StoreError.at(name, f"is no plan: {type(error).__name__}: {error}") from error
+        kept, _ = _plan(content, Path(name))
+        resolved = scenario if scenario is not None else from_data(kept.scenario, base=Path(), name=name)
         planner = planner_of(resolved.domain)
-        if unknown := [option for option in options if option not in planner.options]:
+        if unknown := [option for option in kept.options if option not in planner.options]:
             raise StoreError.at(name, f"is no plan: its option {unknown[0]!r} is unknown")
         try:
-            return planner.check_plan(saved, resolved, objective, options)
+            return planner.check_plan(kept.plan, resolved, kept.objective, kept.options)
         except (CheckFailed, StoreError) as error:
             raise type(error)(*(Problem(one.where or name, one.what) for one in error.problems)) from error
+
+
+def _plan(content: Mapping[str, Any], path: Path) -> tuple[_PlanFile, _Answer]:
+    """The content of a plan file, and its answer. Raises StoreError naming what is not that of a plan."""
+    kept = record(content, _PlanFile, path)
+    answer = {key: kept.plan[key] for key in field_types(_Answer) if key in kept.plan}
+    return kept, record(answer, _Answer, f"{path}: plan")
 
 
 def domain_of(content: Mapping[str, Any], where: str | Path) -> str:

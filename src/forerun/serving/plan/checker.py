@@ -27,7 +27,9 @@ def check(certificate: Any, arrival_ms: Any, routing: Any = None) -> None:
     edges that not all take. Raises Rejected, naming the claim that does not hold."""
     try:
         _Checked(certificate, np.asarray(arrival_ms, dtype="<f8"), routing or {}).all()
-    except (KeyError, TypeError, IndexError, AttributeError, OverflowError) as error:
+    except Rejected:
+        raise
+    except (KeyError, TypeError, ValueError, IndexError, AttributeError, OverflowError) as error:
         raise Rejected(f"malformed: {type(error).__name__}: {error}") from error
 
 

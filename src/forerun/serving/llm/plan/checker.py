@@ -60,7 +60,9 @@ def check(certificate: Mapping[str, Any], inputs: Inputs, traces: int, max_repli
     """
     try:
         return _Checked(certificate, inputs, traces, max_replicas).all()
-    except (KeyError, TypeError, IndexError, AttributeError, OverflowError) as error:
+    except Rejected:
+        raise
+    except (KeyError, TypeError, ValueError, IndexError, AttributeError, OverflowError) as error:
         raise Rejected(f"malformed: {type(error).__name__}: {error}") from error
 
 
