@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import forerun
-from forerun.core.errors import ScenarioError, UsageError
+from forerun.core.errors import ScenarioError, TraceError, UsageError
 from forerun.core.scenarios import loads
 from forerun.core.trace.domain_traces import Recorded
 from forerun.spot.engine import trials
@@ -157,6 +157,27 @@ def test_a_complete_fleet_hides_additions_and_the_fit_knows() -> None:
         found.append(process)
     assert fmean(one.adds_per_min for one in found) == pytest.approx(0.4, rel=0.06)
     assert fmean(one.removals_per_min for one in found) == pytest.approx(0.2, rel=0.06)
+
+
+@pytest.mark.parametrize("model", ["poisson", "per_node", "lifetimes"])
+def test_what_comes_where_stretches_meet_counts(model: str) -> None:
+    """One node, which leaves and comes back on the hour: where it leaves, the fleet is empty in the next stretch."""
+    rows = [(3600.0 * hour, hour % 2 == 0, f"n{hour // 2}") for hour in range(8)]
+    seen = fleet_statistics(Membership.from_rows(rows), 8 * 3600.0)
+    process = fit(seen, model=model, traces=1).process  # type: ignore[arg-type]
+    for stretches in (2, 4, 8):
+        cut = in_stretches(seen, process, stretches)
+        assert (sum(cut.removals), sum(cut.adds)) == (4, 3) and not cut.problems()
+    assert cut.removals == (1, 0) * 4 and cut.adds == (0, 1) * 3 + (0, 0)
+
+
+@pytest.mark.parametrize("model", ["best", "poisson", "per_node", "lifetimes"])
+def test_nodes_that_are_replaced_at_once_have_no_rate(model: str) -> None:
+    rows = [(0.0, True, "a"), (60.0, False, "a"), (60.0, True, "b"), (300.0, False, "b"), (300.0, True, "c")]
+    seen = fleet_statistics(Membership.from_rows(rows), 600.0)
+    with pytest.raises(TraceError, match="is complete all the time"):
+        fit(seen, model=model)  # type: ignore[arg-type]
+    assert fit(seen, model=model, traces=1, cap=2).rates  # type: ignore[arg-type]
 
 
 def test_node_hours_between_instants_by_hand() -> None:

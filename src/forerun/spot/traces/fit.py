@@ -148,11 +148,16 @@ def fit(
     traces : generated fleets (default: 1000).
     seed : of the draws (default: 0).
 
-    Raises TraceError without removals or additions, and for lifetimes of a fleet that is known by its counts only.
+    Raises TraceError without removals or additions, for a fleet that is complete all the time, and for lifetimes of one
+    that is known by its counts only.
     """
     if not seen.removal_batches or not seen.add_batches or seen.duration_h == 0:
         raise TraceError.at("fleet", "has no removal or no addition to fit")
     cap = max(cap, seen.max_nodes)
+    (removal_h,), (add_h,) = _chances_h(seen, cap, 1, per_node=False)
+    if not (removal_h > 0 and add_h > 0):
+        what = f"is complete all the time, {cap} of {cap} nodes: each that leaves is replaced at once, and that has no rate"
+        raise TraceError.at("fleet", what)
     if model != "best":
         return _judged(_model(model, seen, batches, cap), seen, traces, seed)
     known: tuple[ModelName, ...] = MODELS if seen.lifetimes_h else MODELS[:2]
@@ -257,20 +262,24 @@ def in_stretches(seen: FleetStatistics, process: Fitted, stretches: int) -> Stre
     """
     per_node = not isinstance(process, Poisson)
     cap = process.slots if isinstance(process, Lifetimes) else process.cap
-    removal_h, add_h = _chances_h(seen, cap, stretches, per_node=per_node)
+    removal_h, add_h = (
+        tuple(round(hours, 6) for hours in each)
+        for each in _chances_h(seen, cap, stretches, per_node=per_node)
+    )
 
     def counted(at_s: Sequence[float], sizes: Sequence[int], hours: Sequence[float]) -> tuple[int, ...]:
-        places = np.minimum(np.array(at_s) / (seen.duration_h * 3600.0) * stretches, stretches - 1)
+        # What comes where two stretches meet could come in the first of them: behind it the fleet may be empty, or complete.
+        places = np.ceil(np.array(at_s) / (seen.duration_h * 3600.0) * stretches * (1 - 1e-12)) - 1
         totals = np.zeros(stretches, dtype=np.int64)
-        np.add.at(totals, places.astype(int), np.array(sizes) if per_node else 1)
-        # An addition at the very beginning of a stretch may have made a fleet complete that stays so.
+        np.add.at(totals, np.clip(places, 0, stretches - 1).astype(int), np.array(sizes) if per_node else 1)
+        # A node that comes at the instant at which another leaves may come to a complete fleet.
         return tuple(int(n) if h > 0 else 0 for n, h in zip(totals, hours, strict=True))
 
     return Stretches(
         removals=counted(seen.removal_s, seen.removal_batches, removal_h),
         adds=counted(seen.add_s, seen.add_batches, add_h),
-        removal_h=tuple(round(hours, 6) for hours in removal_h),
-        add_h=tuple(round(hours, 6) for hours in add_h),
+        removal_h=removal_h,
+        add_h=add_h,
     )
 
 

@@ -426,7 +426,7 @@ def _ahead(process: fitting.Fitted, seen: FleetStatistics, ahead_s: float) -> tu
     start, stretches = seen.alive_at_end, fitting.in_stretches(seen, process, count)
     note = (
         f"trials start with the {start} nodes of the recording's end; their rates differ as those of its {count} stretches "
-        f"of {seen.duration_h / count:.3g} h do (`--set ahead=2h`: as far as you look ahead)"
+        f"of {seen.duration_h / count:.3g} h do (`--set ahead=TIME` says how far you look ahead)"
     )
     return process.with_(start=start, stretches=stretches), note
 
