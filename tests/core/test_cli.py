@@ -623,3 +623,16 @@ def test_a_full_disk_under_a_table_is_named(tmp_path: Path) -> None:
 
     with pytest.raises(StoreError, match=r"t\.parquet: cannot be written: .*No space left on device"):
         write_file(tmp_path / "t.parquet", write)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("compare", "one.yaml", "--precision"),
+        ("study", "one.yaml", "--limit"),
+        ("live", "forecast", "one.yaml", "--earlier", "run", "--level"),
+    ],
+)
+def test_nan_is_in_no_range(words: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
+    assert run([*words, "nan"]) == 2
+    assert "nan is not a number" in capsys.readouterr().err

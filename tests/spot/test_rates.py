@@ -226,11 +226,10 @@ def test_trials_say_what_one_run_may_bring(data_folder: Path) -> None:
             "samples_per_step": 8,
         },
         "horizon": "2h",
-        "trials": 300,
     }
 
-    def outcomes(stretches: object) -> tuple[Any, dict[str, Any]]:
-        asked = {**scenario, "fleet": {**fleet, "stretches": stretches}}
+    def outcomes(stretches: object, trials: int = 300) -> tuple[Any, dict[str, Any]]:
+        asked = {**scenario, "fleet": {**fleet, "stretches": stretches}, "trials": trials}
         result = forerun.simulate(loads(json.dumps(asked, default=str)))
         return result, {row["figure"]: row for row in result.tables["outcomes"].records()}
 
@@ -240,6 +239,10 @@ def test_trials_say_what_one_run_may_bring(data_folder: Path) -> None:
     assert (row["low90"], row["high90"]) == (steps[14], steps[284])
     assert row["low95"] <= row["low50"] <= row["median"] <= row["high50"] <= row["high95"]
     assert any("nine of ten trials had: steps completed" in note for note in result.notes)
+    for count, enough in ((19, False), (20, True)):
+        few, _ = outcomes(None, count)
+        assert enough == any("nine of ten" in note for note in few.notes)
+        assert enough != any("needs 20 trials or more" in note for note in few.notes)
     _, known = outcomes(None)
     for name in ("removals", "mean_nodes"):
         widths = [rows[name]["high90"] - rows[name]["low90"] for rows in (open_rates, known)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -17,6 +18,17 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 #: the type of arguments and options that name a file or a folder
 PATH = click.Path(path_type=Path)
+
+
+class Number(click.FloatRange):
+    """A number in a range. Comparisons say of nan that it is neither below nor above, so click takes it."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """The number that a text stands for."""
+        number = float(super().convert(value, param, ctx))
+        if math.isnan(number):
+            self.fail(f"{value} is not a number", param, ctx)
+        return number
 
 
 if TYPE_CHECKING:
@@ -250,7 +262,7 @@ def decider_options(function: F) -> F:
         click.option(
             "--answer-within",
             "answer_s",
-            type=click.FloatRange(min=0, min_open=True),
+            type=Number(min=0, min_open=True),
             metavar="SECONDS",
             help="With --decider: the run ends if an answer takes longer [default: 60].",
         ),

@@ -40,7 +40,7 @@ _ABOUT_BEST: Final = (
 @click.option(
     "--precision",
     default=0.0,
-    type=click.FloatRange(min=0),
+    type=_options.Number(min=0),
     help="Add seeds until every interval's half-width is at most this.",
 )
 @click.option("--bound", is_flag=True, help="Also bound the best possible; show each variant's share of it.")

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     "--limit",
     "limit_s",
     default=0.0,
-    type=click.FloatRange(min=0),
+    type=_options.Number(min=0),
     help="Time limit of a cell in seconds; 0: none.",
 )
 @click.option("--retry", is_flag=True, help="Run failed cells again.")

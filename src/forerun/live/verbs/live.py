@@ -313,7 +313,7 @@ def replay(run_folder: Path, output: Output) -> None:
 )
 @click.option(
     "--level",
-    type=click.FloatRange(0, 1, min_open=True, max_open=True),
+    type=_options.Number(0, 1, min_open=True, max_open=True),
     default=0.9,
     show_default=True,
     help="How often intervals are to contain what comes.",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +21,9 @@ from forerun.spot.summary import tables
 from forerun.spot.summary.history import node_tables
 from forerun.spot.summary.sensitivity import elasticities
 from forerun.spot.summary.words import NOT_MODELLED, SHARES, headline, next_steps, why
+
+#: trials of which one lies beyond each end of the middle 90 %
+ENOUGH: Final = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,20 +119,24 @@ def summarize_trials(outcome: TrialsOutcome) -> Result:
         timeline=tables.timeline(shown.replay, shown.nodes),
         ledgers=tables.ledgers(wall, nodes, mean_end_s, math.fsum(nodes.values()), scenario.job.load_share),
         why=why({line: wall[line] / mean_end_s for line in wall}, scenario),
-        notes=(_one_run(outcomes), *_notes(scenario, done.count)),
+        notes=(_one_run(outcomes, done.count), *_notes(scenario, done.count)),
         intervals=intervals,
         headline=tuple(name for name in (*finish, *headline(scenario)) if name in summary),
         next_steps=next_steps(scenario),
     )
 
 
-def _one_run(outcomes: Table) -> str:
+def _one_run(outcomes: Table, trials: int) -> str:
     """What a single run may bring, beside the means over all.
 
     Parameters
     ----------
     outcomes : how far the trials differ.
+    trials : how many there are.
     """
+    means = "intervals above are of means over all trials"
+    if trials < ENOUGH:
+        return f"{means}; what one run may bring needs {ENOUGH} trials or more"
     words = {
         "steps_completed": "steps completed",
         "useful_share": "useful share",
@@ -140,7 +147,7 @@ def _one_run(outcomes: Table) -> str:
     shown = (
         f"{text} {rows[name]['low90']:.4g} to {rows[name]['high90']:.4g}" for name, text in words.items()
     )
-    return f"intervals above are of means over all trials; nine of ten trials had: {', '.join(shown)}"
+    return f"{means}; nine of ten trials had: {', '.join(shown)}"
 
 
 def _notes(scenario: Scenario, rows: int) -> tuple[str, ...]:
