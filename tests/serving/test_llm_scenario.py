@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from forerun.core.domain import get_domain, simulate
-from forerun.core.errors import ForerunError, InputError
+from forerun.core.errors import ForerunError, InputError, ScenarioError
 from forerun.core.scenario.spec import canonical_json, content_id, to_data
 from forerun.core.scenarios import from_data
 from forerun.serving.inputs.pipeline import Pipeline
@@ -347,6 +347,25 @@ def _most(iterations: Any) -> int:
         under_way = (iterations["start_ms"] <= at) & (iterations["end_ms"] > at)
         most = max(most, int(iterations["running"][under_way].sum()))
     return most
+
+
+@pytest.mark.parametrize(
+    "record, said",
+    [
+        ({"client_ms": 1e5}, r"fit.client_ms: 100000 is more than request_ms, 8, of which it is a part"),
+        ({"errors": {"ttft_mean_ms": 1e9}}, r"errors.ttft_mean_ms: 1000000000.0 is not between 0 and 50"),
+        ({"step_error": 1e9}, r"step_error: 1000000000.0 is not between 0 and 50"),
+    ],
+)
+def test_errors_of_a_fit_are_such_as_figures_have(record: dict[str, Any], said: str) -> None:
+    fit = {"experiments": 1, "prefill_tokens": 9, "decodes": 9, "kv_tokens": 9, "step_error": 0.1}
+    data = scenario_data()
+    for given in (fit, {**fit, "client_ms": 8.0}):
+        data["configuration"]["Llama"]["llm"]["cost"] = {**LLM["cost"], "request_ms": 8.0, "fit": given}
+        assert scenario(data)
+    data["configuration"]["Llama"]["llm"]["cost"]["fit"] = {**fit, **record}
+    with pytest.raises(ScenarioError, match=said):
+        scenario(data)
 
 
 def test_costs_without_hidden_tokens_keep_their_ids() -> None:

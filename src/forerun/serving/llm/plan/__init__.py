@@ -162,7 +162,7 @@ def language_plan(
     why = _why(search, best, options)
     if tried is not None:
         why = (
-            f"{why}. It keeps them in {traces - best.failing} of {traces} models and traffics, and holds in "
+            f"{why}. It keeps the objectives in {traces - best.failing} of {traces} models and traffics, and holds in "
             f"{tried.kept / tried.worlds:.0%} of {tried.worlds} others"
         )
     if doubt:

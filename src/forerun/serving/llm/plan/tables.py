@@ -48,7 +48,8 @@ CELLS: Final = TableSchema(
         *_FIGURES,
         _CONFIGURATION,
     ),
-    "the cells that were looked at, cheapest first; figures where the objectives are kept",
+    "the cells that were looked at, cheapest first; figures where the objectives are kept, with a confidence in the first "
+    "model and traffic",
 )
 
 RATES: Final = TableSchema(

@@ -102,6 +102,10 @@ def outside(deviation: float) -> Row:
     return (0.0,) * 5 + (deviation, 0.0)
 
 
+#: a relative error; a figure that is further off than by e to the fiftieth is no figure
+Off = Annotated[float, msgspec.Meta(ge=0, le=50)]
+
+
 class FitRecord(Spec, frozen=True, kw_only=True):
     """What a fit of costs knows of itself, as `forerun fit` writes it.
 
@@ -120,8 +124,8 @@ class FitRecord(Spec, frozen=True, kw_only=True):
     prefill_tokens: Annotated[int, msgspec.Meta(ge=0)]
     decodes: Annotated[int, msgspec.Meta(ge=0)]
     kv_tokens: Annotated[int, msgspec.Meta(ge=0)]
-    step_error: NotNegative
-    errors: dict[str, NotNegative] = {}
+    step_error: Off
+    errors: dict[str, Off] = {}
     misses: dict[str, NotNegative] | None = None
     spread: tuple[Row, ...] | None = None
     client_ms: NotNegative = 0.0
@@ -185,12 +189,17 @@ class Coefficients(Spec, frozen=True, kw_only=True):
         return None if self.unsure is None else (together(self.unsure),)
 
     def problems(self) -> list[tuple[str, str]]:
-        """The hidden prefill tokens take no longer than `a_ms`."""
+        """The hidden prefill tokens take no longer than `a_ms`, and another client's time is a part of `request_ms`."""
         hidden_ms = (self.hidden_prefill_tokens or 0.0) * self.prefill_ms_per_token
         if hidden_ms > self.a_ms * (1 + 1e-9):
             each = f"of {self.prefill_ms_per_token:g} ms each take {hidden_ms:g} ms"
             what = f"{each}, more than a_ms, {self.a_ms:g}, which hides them"
             return [("hidden_prefill_tokens", what)]
+        if self.fit is not None and self.fit.client_ms > self.request_ms * (1 + 1e-9):
+            what = (
+                f"{self.fit.client_ms:g} is more than request_ms, {self.request_ms:g}, of which it is a part"
+            )
+            return [("fit.client_ms", what)]
         return []
 
 
