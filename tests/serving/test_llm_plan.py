@@ -410,7 +410,7 @@ def test_fresh_traffic_waits_for_answers(kind: str) -> None:
     different = [(one.planned_ms, other.planned_ms), (one.think_ms, other.think_ms)]
     assert not all(np.array_equal(*pair) for pair in different)
     planned = language_plan(scenario, confidence=0.6, traces=5).check()
-    assert "kept in 3 of 5 models and traffics" in check_certificate(planned.certificate, scenario)
+    assert "kept in at least 3 of 5 models and traffics" in check_certificate(planned.certificate, scenario)
     whole = planned.space
     placed = prepare(whole.placed(planned.cell), inputs.files, inputs.pipeline.seed)
     fails = sum(not outcome_met(world) for world in worlds(placed, range(1, 6)))

@@ -145,7 +145,9 @@ def check_certificate(certificate: Mapping[str, Any], scenario: Scenario) -> str
         excluded = check(certificate, prepare(scenario), traces, most)
     except Rejected as error:
         raise CheckFailed.at("certificate", str(error)) from error
-    worlds = f" in {traces - certificate['failing']} of {traces} models and traffics" if traces else ""
+    worlds = (
+        f" in at least {traces - certificate['failing']} of {traces} models and traffics" if traces else ""
+    )
     return (
         f"the certificate holds: {certificate['cost_usd_per_h']:g} $/h, the objectives are kept{worlds}, and none of the "
         f"{excluded:,} cheaper cells with at most {most} replicas a stage keeps them"
