@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -88,9 +89,11 @@ def test_a_forecast_from_runs_that_ended(folder: Path) -> None:
     assert told["runs"] == 2 and job["low_s"] <= job["end_s"] <= job["high_s"]
     shown = live(folder, *words, "--level", "0.5")
     assert shown.returncode == 0 and "until the last job ends" in shown.stdout, shown.stderr
+    shutil.copytree(folder / "one", folder / "copy")
     for changes, said in (
         (words, "an interval of 90 % needs 9"),
         (("forecast", "machine.yaml", "--earlier", "one", "--earlier", "one"), "twice"),
+        (("forecast", "machine.yaml", "--earlier", "one", "--earlier", "copy"), "twice"),
         (("forecast", "machine.yaml", "--earlier", "one", "--earlier", "other"), "another engine or clock"),
         (("forecast", "machine.yaml", "--earlier", "none"), "none"),
     ):

@@ -164,7 +164,9 @@ def test_a_table_that_cannot_be_read_is_named_in_one_line(
     server.write_text("max_seqs: 32\ntoken_budget: 2048\nkv_blocks: 100\nsoftware: vlm\n")
     assert command_line(["fit", str(server), "--kernels", str(whole)]) == 2
     error = capsys.readouterr().err
-    assert "server.yaml:4: at $.software: 'vlm' is no program and version, such as vllm-0.12.0; did you" in error
+    assert (
+        "server.yaml:4: at $.software: 'vlm' is no program and version, such as vllm-0.12.0; did you" in error
+    )
     assert "mean 'vllm'? known: sglang, trtllm, vllm" in error
 
 

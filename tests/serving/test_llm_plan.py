@@ -592,6 +592,11 @@ def test_a_saved_plan_is_verified_with_its_options(planned: LanguagePlan, tmp_pa
     for key, nothing in (("options", None), ("plan", None), ("plan", {**saved["plan"], "summary": None})):
         with pytest.raises(StoreError, match="a section is wanted, nothing"):
             check_document({**saved, key: nothing})
+    for stated in ({"confidence": 0.999}, {"traces": 128}, {"traces_allowed_to_fail": 3}):
+        forged = copy.deepcopy(saved)
+        forged["plan"]["summary"] |= stated
+        with pytest.raises(CheckFailed, match=f"its {next(iter(stated))} is not what"):
+            check_document(forged)
     older = copy.deepcopy(saved)
     older["plan"]["certificate"]["schema"] = "forerun.serving.llm.certificate/1"
     for document_, own in ((older, None), (older["plan"]["certificate"], planned.scenario)):

@@ -134,12 +134,16 @@ def forecast_run(scenario: Scenario, earlier: Sequence[Path], level: float) -> F
     if not isinstance(scenario, Scenario):
         raise ScenarioError.at("$.domain", "only scenarios of the cluster domain run live")
     kinds: dict[tuple[str, str], Path] = {}
+    seen: dict[bytes, Path] = {}
     offs = []
-    for i, path in enumerate(earlier):
-        if path.absolute() in (other.absolute() for other in earlier[:i]):
-            raise UsageError.at("--earlier", f"names {path} twice")
+    for path in earlier:
         folder = RunFolder(path.absolute())
         journal = Journal(folder.journal, read_only=True)
+        # A copy of a run is no further evidence.
+        own = folder.nonce.read_bytes() if folder.nonce.exists() else bytes(path.absolute())
+        first = seen.setdefault(own, path)
+        if first is not path:
+            raise UsageError.at("--earlier", f"names the run {first} twice, the second time as {path}")
         controller = replayed(folder, journal)
         if not controller.is_over:
             raise UsageError.at(path, "has not ended; its forecast cannot be judged yet")

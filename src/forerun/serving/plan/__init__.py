@@ -265,6 +265,8 @@ def _check_language_plan(
     certificate, confidence = saved.get("certificate"), options.get("confidence", 0.0)
     if not isinstance(certificate, Mapping):
         raise CheckFailed.at("plan", "it has no certificate")
+    if not isinstance(saved.get("summary"), Mapping):
+        raise CheckFailed.at("plan", "it has no summary")
     # With a confidence alone the planner chooses how many traces.
     traces = options.get("traces", certificate.get("traces") if confidence else 0)
     try:
@@ -285,6 +287,9 @@ def _check_language_plan(
         "failing": failing,
     }
     strange = [name for name, value in asked.items() if certificate.get(name) != value]
+    # What the page says of worlds follows from these.
+    stated = {"confidence": confidence, "traces": traces, "traces_allowed_to_fail": failing}
+    strange += [name for name, value in stated.items() if saved["summary"].get(name, value) != value]
     if strange:
         raise CheckFailed.at("plan", f"its {strange[0]} is not what the certificate is about")
     return check_language(certificate, scenario)
