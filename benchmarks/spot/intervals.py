@@ -5,7 +5,8 @@
 `forerun trace fit spot` sees a recording up to an instant, and `simulate` with trials what the fleet and a small training on
 it do in the eighth of the recording that follows: from the middle on, four times. A recording is one group, whatever the
 number of its windows; copies and scaled copies of others (Oobleck's, Parcae's) are left out, as are recordings with one row.
-Nothing is fitted to a window or before it is over. The same process with its rates taken as known is beside it.
+Nothing is fitted to a window or before it is over. The same process with its rates taken as known is beside it. The
+recordings are in FORERUN_DATA_DIR, or in ../shared/data beside the project; without them the exit code is 2.
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ from forerun.spot.inputs.recorded import fleet_of, looked_until_s
 from forerun.spot.traces.statistics import fleet_statistics
 from forerun.spot.traces.traces import TRACES, trace_of
 
-DATA: Final = Path(os.environ.get("FORERUN_DATA_DIR", "/work/shared/data")) / "spot"
+SHARED: Final = Path(os.environ.get("FORERUN_SHARED", Path(__file__).parents[3] / "shared"))
+DATA: Final = Path(os.environ.get("FORERUN_DATA_DIR", SHARED / "data")) / "spot"
 COUNTS: Final = "bamboo/asg-counts/aws-spot-instances"
 #: (group, file, format, options)
 RECORDINGS: Final = (
@@ -229,6 +231,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--json", action="store_true")
     as_json = parser.parse_args().json
+    if not DATA.is_dir():
+        print(f"no recordings at {DATA}; set FORERUN_DATA_DIR", file=sys.stderr)
+        return 2
     with tempfile.TemporaryDirectory() as place:
         done = list(predicted(Path(place)))
     by_group = {group: [row for one in windows for row in one["figures"]] for group, windows, _ in done}

@@ -83,7 +83,7 @@ class FittedLog:
 
 
 def fit_log(load_s: F64, step_s: F64, prefetch: int = 2) -> FittedLog:
-    """Fit the delivery recursion to a log nobody made for it: the build time with which it takes as long as the log did.
+    """Fit the delivery recursion to any log of a loader: find the build time with which it takes as long as the log did.
 
     Raises TraceError for a log whose loop hardly waits, which leaves the build time unknown.
 
