@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 
-class Rejected(ValueError):
+class Rejected(Exception):
     """The certificate claims something that is not so."""
 
 
@@ -27,8 +27,6 @@ def check(certificate: Any, arrival_ms: Any, routing: Any = None) -> None:
     edges that not all take. Raises Rejected, naming the claim that does not hold."""
     try:
         _Checked(certificate, np.asarray(arrival_ms, dtype="<f8"), routing or {}).all()
-    except Rejected:
-        raise
     except (KeyError, TypeError, ValueError, IndexError, AttributeError, OverflowError) as error:
         raise Rejected(f"malformed: {type(error).__name__}: {error}") from error
 
@@ -37,7 +35,7 @@ class _Checked:
     def __init__(self, c: Any, arrivals: Any, routing: Any) -> None:
         self.c, self.arrivals, self.routing = c, arrivals, routing
         self.stage = {stage["stage"]: stage for stage in c["stages"]}
-        self.names, self.nobody = list(self.stage), np.zeros(len(arrivals), dtype=bool)
+        self.names, self.none = list(self.stage), np.zeros(len(arrivals), dtype=bool)
         self.known: Any = {("source",): (arrivals, range(len(arrivals)))}
         self.above: Any = {"source": set()}
         for name, stage in self.stage.items():
@@ -53,9 +51,8 @@ class _Checked:
             part = {name: self.choice(name, entry["stages"][name]) for name in entry["stages"]}
             closed = part and all(self.above[name] <= {*part} for name in part)
             key = tuple((name, part[name]) for name in self.names if name in part)
-            demand(
-                closed and key not in claims and entry["misses_at_least"] > allowed, f"{part}: no refutation"
-            )
+            refutes = closed and key not in claims and entry["misses_at_least"] > allowed
+            demand(refutes, f"{part}: no refutation")
             claims[key] = entry["misses_at_least"]
         self.cover(claims, cost - 1e-9 * max(1.0, cost))
         demand(self.misses(plan) == c["misses"] <= allowed, "the plan does not miss as claimed, or too often")
@@ -110,7 +107,7 @@ class _Checked:
 
     def misses(self, part: Any) -> int:
         """Queries that are late at some stage of the part whatever follows; of a whole configuration, its misses."""
-        late = self.nobody
+        late = self.none
         for end, tail in ((self.ends(name, part)[0], self.tail(name)) for name in part):
             late = late | (end + tail - self.arrivals > self.c["slo_ms"] + 1e-6 * (tail > 0))  # rounding
         return int(np.count_nonzero(late))
@@ -120,7 +117,7 @@ class _Checked:
         tail = np.zeros(len(self.arrivals))
         for after in (after for after in self.names if name in self.stage[after]["parents"]):
             least = min(min(table[1:]) for table in self.stage[after]["service_ms"].values())
-            takes = self.routing.get((name, after), ~self.nobody)
+            takes = self.routing.get((name, after), ~self.none)
             tail = np.maximum(tail, np.where(takes, least + self.tail(after), 0.0))
         return tail
 
@@ -131,7 +128,7 @@ class _Checked:
             last: Any = {}
             for p, parent in enumerate(self.stage[name]["parents"]):
                 ends, order = self.ends(parent, part)
-                times, takes = ends.tolist(), self.routing.get((parent, name), ~self.nobody).tolist()
+                times, takes = ends.tolist(), self.routing.get((parent, name), ~self.none).tolist()
                 for rank, q in enumerate(order):
                     if takes[q] and (q not in last or (times[q], p) > last[q][:2]):
                         last[q] = (times[q], p, rank, q)

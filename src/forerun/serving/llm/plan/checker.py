@@ -36,7 +36,7 @@ SCHEMA: Final = "forerun.serving.llm.certificate/2"
 ROUNDING: Final = 1e-9
 
 
-class Rejected(ValueError):
+class Rejected(Exception):
     """The certificate claims something that is not so."""
 
 
@@ -60,8 +60,6 @@ def check(certificate: Mapping[str, Any], inputs: Inputs, traces: int, max_repli
     """
     try:
         return _Checked(certificate, inputs, traces, max_replicas).all()
-    except Rejected:
-        raise
     except (KeyError, TypeError, ValueError, IndexError, AttributeError, OverflowError) as error:
         raise Rejected(f"malformed: {type(error).__name__}: {error}") from error
 
