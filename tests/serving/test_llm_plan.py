@@ -28,7 +28,8 @@ from forerun.serving.llm.plan import LanguagePlan
 from forerun.serving.llm.plan.bounds import Bounds
 from forerun.serving.llm.plan.draws import worlds
 from forerun.serving.llm.plan.language_plan import check_certificate
-from forerun.serving.llm.plan.runs import whole
+from forerun.serving.llm.plan.runs import attempt, whole
+from forerun.serving.llm.plan.search import Search, World
 from forerun.serving.llm.plan.space import Cell, Space, space_of
 from forerun.serving.plan import plan
 from forerun.serving.scenario import Scenario
@@ -151,6 +152,38 @@ def test_the_plan_is_the_cheapest_of_all_cells(seed: int) -> None:
     assert [by_name[name] for name in cells["configuration"]] == [
         verdict == "met" for verdict in cells["verdict"]
     ]
+
+
+@pytest.mark.parametrize("seed", range(CASES))
+def test_cells_that_spare_each_other_runs_miss_by_themselves(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Seats that are never all taken, and how requests choose the only replica, change nothing."""
+    data = scenario_data(np.random.default_rng([26, seed]))
+    own = data["configuration"]["Chat"]["llm"]
+    own["prefix_cache"] = {"system_prompts": 3, "system_tokens": 64}
+    own["plan"].pop("prefix_cache", None)
+    own["plan"] |= {"max_seqs": [2, 8, 11, 64], "balance": ["round-robin", "random", "longest-prefix"]}
+    own["plan"]["decode"] = [None, {"replicas": 1}] if "kv_token_bytes" in own else []
+    # Too much comes for most cells.
+    data["trace"]["process"]["rate_rps"] *= 2
+    scenario = scenario_of(unsure(data, 0.2))
+    whole_space, inputs, ran = space(scenario), prepare(scenario), []
+
+    def counted(placed: Inputs) -> Any:
+        ran.append(placed)
+        return attempt(placed)
+
+    monkeypatch.setattr("forerun.serving.llm.plan.search.attempt", counted)
+    own_world, *drawn = (
+        World(n, whole_space.drawn(n), one) for n, one in enumerate(worlds(inputs, range(3)))
+    )
+    search = Search(own_world, drawn, 1, "cost")
+    search.look(list(whole_space.cells()))
+    said = [(one, drawn[n - 1], kept) for one in search.tried for n, kept in one.figures.items()]
+    assert len(ran) < len(said)
+    for one, world, kept in said:
+        assert whole(search.placed(one, world, world.inputs)).met == (kept is not None), one.cell
 
 
 @pytest.mark.parametrize("objective", ["cost", "token-cost"])

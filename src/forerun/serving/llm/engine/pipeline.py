@@ -89,6 +89,11 @@ class MixedRun:
         """By stage, replicas at work."""
         return tuple(server.working for server in self._servers)
 
+    @property
+    def seated(self) -> tuple[int | None, ...]:
+        """By stage, the most requests that ran at once on a replica of a language model that does all by itself."""
+        return tuple(one.seated if isinstance(one, LanguageStage) else None for one in self._servers)
+
     def seen(self, since_ms: float) -> tuple[ModelView | None, ...]:
         """By stage, what a tuner may know of its language model.
 

@@ -127,6 +127,11 @@ class LanguageStage:
         self._handed = self._forwarded = self._open = 0
 
     @property
+    def seated(self) -> int:
+        """The most requests that ran at once on a replica: seats are taken from the first, and keep who had them last."""
+        return int(np.count_nonzero(self._state.slots >= 0, axis=1).max())
+
+    @property
     def ties(self) -> int:
         """Instants at which two iterations end with which somebody leaves, two groups enter, or both."""
         return instants_twice([self.group_ms, self.departures().ends_ms])
@@ -468,7 +473,7 @@ def _fresh(llm: LanguageModel, replicas: int, capacity: int, iterations: int) ->
         requests=records(capacity, kernel.REQUEST),
         replicas=own,
         queues=queues,
-        slots=np.zeros(seats, dtype=np.int64),
+        slots=np.full(seats, -1),
         given=np.zeros(seats, dtype=np.int64),
         kinds=np.zeros(seats, dtype=np.int64),
         whole=records(1, kernel.WHOLE),

@@ -488,7 +488,7 @@ def _at_most(placed: Inputs) -> Inputs:
     """
 
     def kept(share: float) -> bool:
-        return attempt(sped_up(placed, share)) is not None
+        return attempt(sped_up(placed, share))[0] is not None
 
     low, high = 1.0, 2.0
     while high <= MOST_SHARE and kept(high):

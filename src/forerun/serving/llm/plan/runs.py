@@ -164,12 +164,15 @@ def shown(inputs: Inputs, figures: Figures) -> Shown:
     return Shown(replace(figures, **unknown), between, doubtful)
 
 
-def attempt(inputs: Inputs) -> Figures | None:
-    """Run a cell, on any traffic, until it is certain that it misses an objective (None), or to the end."""
+def attempt(inputs: Inputs) -> tuple[Figures | None, tuple[int | None, ...]]:
+    """Run a cell, on any traffic, until it is certain that it misses an objective (None), or to the end.
+
+    Returns its figures, and by stage the most seats that were taken of a replica until then (None: it is not known).
+    """
     inputs, _ = arrived(inputs)
     run, arrivals_ms = _begun(inputs), inputs.arrivals_ms
     if len(arrivals_ms) <= (inputs.scenario.warm_up or 0):
-        return None
+        return None, run.seated
     begin_ms, span_ms = float(arrivals_ms[0]), float(arrivals_ms[-1] - arrivals_ms[0])
     fed, share = arrivals_ms, LOOK
     while share < 1:
@@ -177,12 +180,12 @@ def attempt(inputs: Inputs) -> Figures | None:
         fed = fed[:0]
         spent = _spent(*counted(inputs, run.run(ties=False)))
         if spent >= 1:
-            return None
+            return None, run.seated
         # It is looked at again when as many as may miss will have, if they go on like that; it may be worse sooner.
         share = min(max(1.125 * share / spent, share + LOOK), 2 * share) if spent else 2 * share
     run.advance(fed)
     figures = _figures(*counted(inputs, run.run()))
-    return figures if figures.met else None
+    return figures if figures.met else None, run.seated
 
 
 def _begun(inputs: Inputs) -> MixedRun:

@@ -10,7 +10,8 @@ from __future__ import annotations
 import copy
 import itertools
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
@@ -97,6 +98,8 @@ class Search:
         self.failing, self.objective = failing, objective
         self._bounds = [Bounds(world.space, world.inputs) for world in worlds]
         self._known: dict[Cell, VisitedCell] = {}
+        #: by what else decides a run, the seats that each that missed had, and the most that were taken in it
+        self._missed: dict[Hashable, list[tuple[tuple[int, int], ...]]] = defaultdict(list)
         self._tokens: dict[tuple[tuple[int, str], ...], int] = {}
         of = self._bounds[0]
         keyed = sorted(
@@ -186,9 +189,13 @@ class Search:
         ----------
         harder : run them in that world only in which so many others ask more of each (default: in all).
         """
+        groups: dict[Hashable, list[Cell]] = defaultdict(list)
+        for cell in cells:
+            groups[self._alike(cell)].append(cell)
         with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
-            # Kernels let go of the interpreter; what a cell gives does not depend on the others.
-            self._known |= zip(cells, pool.map(lambda cell: self._looked(cell, harder), cells))
+            # Kernels let go of the interpreter; cells of one group spare each other runs, and say the same without.
+            for looked in pool.map(lambda some: [self._looked(one, harder) for one in some], groups.values()):
+                self._known |= {one.cell: one for one in looked}
         return [self._known[cell] for cell in cells]
 
     def placed(self, tried: VisitedCell, world: World, traffic: Inputs) -> Inputs:
@@ -220,9 +227,29 @@ class Search:
         """A cell run in worlds that it was not run in, until it misses in too many."""
         for world in self._ranked(tried, harder):
             if tried.failing <= self.failing and world.number not in tried.figures:
-                figures = attempt(self.placed(tried, world, world.inputs))
-                tried = replace(tried, figures={**tried.figures, world.number: figures})
+                tried = replace(tried, figures={**tried.figures, world.number: self._ran(tried, world)})
         return tried
+
+    def _ran(self, tried: VisitedCell, world: World) -> Figures | None:
+        """What a run of a cell in a world gives; it misses, too, where another did that differs in nothing but seats of
+        which some were always free in that run, and would have been in this one."""
+        growths = tuple(sorted((tried.growths or {}).items()))
+        missed = self._missed[world.number, growths, self._alike(tried.cell)]
+        seats = [stage.models[one.variant].max_seqs for stage, one in zip(self.space.stages, tried.cell)]
+        for run in missed:
+            if all(own == theirs or taken < min(own, theirs) for own, (theirs, taken) in zip(seats, run)):
+                return None
+        figures, seated = attempt(self.placed(tried, world, world.inputs))
+        if figures is None:
+            taken = (seated[stage.number] for stage in self.space.stages)
+            missed.append(tuple((own, own if most is None else most) for own, most in zip(seats, taken)))
+        return figures
+
+    def _alike(self, cell: Cell) -> Hashable:
+        """Equal for cells that do the same as long as they have free seats."""
+        if self.inputs.clients is not None:
+            return cell
+        return tuple(stage.alike(choice) for stage, choice in zip(self.space.stages, cell))
 
     def _ranked(self, tried: VisitedCell, harder: int | None) -> Sequence[World]:
         """Worlds that do not exclude a cell, those first that ask most of it; or the one of them that `harder` others of all

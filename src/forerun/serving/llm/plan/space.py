@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any, Final, NamedTuple
@@ -115,6 +115,17 @@ class StageSpace:
         hardware, pool = choice.variant.hardware, self.specs[choice.variant].decode
         cost = self.prices[hardware] * choice.replicas
         return cost if pool is None else cost + self.prices[pool.hardware or hardware] * pool.replicas
+
+    def alike(self, choice: Choice) -> Hashable:
+        """Equal for choices that differ in nothing but seats, and in how requests choose one replica."""
+        variant, replicas, model = *choice, self.models[choice.variant]
+        chosen = dict(zip(PLAN_AXES, variant.settings))
+        if model.decode is None and model.routing != "longest-prefix" and not model.cost.tabled:
+            del chosen["max_seqs"]
+        if model.decode is None and replicas == 1:
+            del chosen["balance"]
+        # Seats may take memory from the cache, and say up to how many tokens iterations are recorded.
+        return variant.hardware, replicas, canonical_json(chosen), model.kv_blocks, model.cost.launch_tokens
 
     @property
     def largest(self) -> Choice:

@@ -237,12 +237,12 @@ class State(NamedTuple):
     """N requests, R replicas, K classes, B blocks of a replica.
 
     requests: REQUEST[N]. replicas: REPLICA[R]. queues: QUEUE[R, K]. slots, given, kinds: int64[R, max_seqs], who runs, by
-    class and in order of admission, how many tokens each is given, and of which kind. whole: WHOLE[1]. done: DONE[N], in
-    order replica by replica. gaps: int64[CELLS], times between consecutive tokens that do not come together. crossing:
-    int64[block_tokens], load: LOAD[1], wanted: WANTED[1], scratch. batches: BATCH[R, 2]. parts: PART[R, 2, max_seqs].
-    iterations: ITERATION[M], in order replica by replica; M = 0 records none. Without a prefix cache of no length: prefixes:
-    PREFIX[N]. cache: BLOCK[R, B]. buckets: int64[R, a power of two], of the blocks whose keys end in the same bits, the one
-    that has had its key for longest, -1 if there is none.
+    class and in order of admission (-1: no request has had that seat), how many tokens each is given, and of which kind.
+    whole: WHOLE[1]. done: DONE[N], in order replica by replica. gaps: int64[CELLS], times between consecutive tokens that
+    do not come together. crossing: int64[block_tokens], load: LOAD[1], wanted: WANTED[1], scratch. batches: BATCH[R, 2].
+    parts: PART[R, 2, max_seqs]. iterations: ITERATION[M], in order replica by replica; M = 0 records none. Without a prefix
+    cache of no length: prefixes: PREFIX[N]. cache: BLOCK[R, B]. buckets: int64[R, a power of two], of the blocks whose keys
+    end in the same bits, the one that has had its key for longest, -1 if there is none.
     """
 
     requests: Rows
