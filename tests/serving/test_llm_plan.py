@@ -511,7 +511,8 @@ def _outside(c: dict[str, Any]) -> None:
 
 
 def _stranger(c: dict[str, Any]) -> None:
-    c["excluded"].append({"cell": {"Chat": {**c["plan"]["Chat"], "hardware": "B200"}}})
+    cell = {"Chat": {**c["plan"]["Chat"], "hardware": "B200"}}
+    c["excluded"].append({"cell": cell, "bounds": [], "missed": [0]})
 
 
 def _empty_window(c: dict[str, Any]) -> None:
@@ -536,7 +537,7 @@ def _plan_missed(c: dict[str, Any]) -> None:
 
 
 def _plan_excluded(c: dict[str, Any]) -> None:
-    c["excluded"].append({"cell": copy.deepcopy(c["plan"])})
+    c["excluded"].append({"cell": copy.deepcopy(c["plan"]), "bounds": [], "missed": [0]})
 
 
 def _not_missed(c: dict[str, Any]) -> None:
@@ -595,7 +596,31 @@ def planned() -> LanguagePlan:
 def test_false_certificates_are_rejected(planned: LanguagePlan, falsify: Callable[[Any], None]) -> None:
     certificate = json.loads(json.dumps(planned.certificate))
     falsify(certificate)
-    with pytest.raises(CheckFailed):
+    with pytest.raises(CheckFailed) as refused:
+        check_certificate(certificate, planned.scenario)
+    assert not re.search(r"[{\[]'|None|Error|\(\)|Object", str(refused.value)), "that is Python, not English"
+
+
+@pytest.mark.parametrize(
+    ("falsify", "said"),
+    [
+        (lambda c: c["excluded"].pop(0), "stage Chat on A100, 1 replica, max_seqs 8, .*: this is cheaper and"),
+        (_outside, "the plan, stage Chat on A100, 4 replicas, max_seqs 3, .*scheduler prefill-first, is not in"),
+        (_twice, r"scheduler \(orca, reserve longest\): this is listed twice"),
+        (lambda c: c.pop("failing"), "malformed: no key failing$"),
+        (lambda c: _run(c).pop("missed"), r"malformed: at \$.excluded\[0\]: no key missed$"),
+        (_world_in_words, r"at \$.excluded\[\d+\].bounds\[0\].world: expected int, got str$"),
+        (lambda c: c.update(failing=1e300), r"malformed: at \$.failing: expected int, got float$"),
+        (lambda c: _bound(c, "first")[0].pop("last"), "of 120 queries, none are from 0 to before 0$"),
+        (lambda c: _bound(c, "first")[0].update(stage="x"), "certificate: no stage x serves a language model$"),
+    ],
+)  # fmt: skip
+def test_a_rejection_says_in_words_what_is_wrong(
+    planned: LanguagePlan, falsify: Callable[[Any], object], said: str
+) -> None:
+    certificate = json.loads(json.dumps(planned.certificate))
+    falsify(certificate)
+    with pytest.raises(CheckFailed, match=said):
         check_certificate(certificate, planned.scenario)
 
 

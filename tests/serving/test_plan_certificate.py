@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import hashlib
+import re
 from collections.abc import Callable
 from functools import cache
 from typing import Any
@@ -128,9 +129,32 @@ def test_whatever_is_altered_is_rejected(seed: int, scv: float, slo_ms: float) -
         try:
             check(mutant, arrivals)
             accepted.append(name)
-        except Rejected:
-            pass
+        except Rejected as error:
+            assert not re.search(r"[{\[(]'|Error|None|NoneType", str(error)), "that is Python, not English"
     assert accepted == [] and len(MUTANTS) >= 20
+
+
+@pytest.mark.parametrize(
+    ("alter", "said"),
+    [
+        ("a batch that is no option", "stage ResNet on TXP, batch 3, 2 replicas: this is not in the space"),
+        ("hardware that is no option", "stage ResNet on cpu, batch 8, 2 replicas: this is not in the space"),
+        ("all refutations left out", "stage ResNet on V100, batch 1, 1 replica; stage Inception on V100, batch 1, "
+            "1 replica; stage KSVM on cpu, batch 1, 1 replica; stage LogReg on cpu, batch 1, 1 replica: "
+            "this is cheaper and not refuted"),
+        ("a refutation with one miss more", "stage ResNet on V100, batch 1, 1 replica: this does not force 999 misses"),
+        ("a refutation said twice", "stage ResNet on V100, batch 1, 1 replica: no refutation"),
+        ("a field missing", "malformed: no key refuted"),
+        ("text for a number", "malformed: a value is of the wrong kind"),
+    ],
+)  # fmt: skip
+def test_a_rejection_says_in_words_what_is_wrong(alter: str, said: str) -> None:
+    whole, arrivals = proved(1, 1.0, 260.0)
+    mutant = copy.deepcopy(whole)
+    MUTANTS[alter](mutant)
+    with pytest.raises(Rejected) as refused:
+        check(mutant, arrivals)
+    assert str(refused.value) == said
 
 
 def test_other_arrivals_are_rejected() -> None:

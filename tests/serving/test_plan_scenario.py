@@ -113,6 +113,15 @@ def test_altered_plans_do_not_hold(mine: Path) -> None:
     for altered in alterations(found).values():
         with pytest.raises((CheckFailed, Infeasible)):
             check_document(altered)
+    for part, said in (
+        ({"cost": None}, "certificate: malformed: at $.cost: expected float, got null"),
+        ({"refuted": [{"stages": {"detect": ["A10", 1]}, "misses_at_least": 3}]},
+            "certificate: malformed: at $.refuted[0].stages[...]: expected array of length 3, got 2"),
+    ):  # fmt: skip
+        damaged = json.loads(json.dumps(found))["plan"]["certificate"] | part
+        with pytest.raises(CheckFailed) as refused:
+            check_document(damaged, scenario=scenario)
+        assert str(refused.value) == said
     kept = mine.with_name("bad.json")
     kept.write_text(json.dumps(alterations(found)["cost"]))
     assert run(["check", str(kept)]) == 4

@@ -23,7 +23,15 @@ from forerun.cluster.inputs.prepare import cluster_from, prepare
 from forerun.cluster.scenario import Machines, Nodes, Scenario
 from forerun.cluster.summary.past import Recorded
 from forerun.core.domain import simulate
-from forerun.core.errors import CheckFailed, ForerunError, Infeasible, InputError, ScenarioError, UsageError
+from forerun.core.errors import (
+    CheckFailed,
+    ForerunError,
+    Infeasible,
+    InputError,
+    ScenarioError,
+    UsageError,
+    worded,
+)
 from forerun.core.registry import member_name
 from forerun.core.result.bound import Bracket
 from forerun.core.result.numbers import format_number, plain
@@ -514,7 +522,7 @@ class ClusterPlanner(Planner[Scenario]):
             )
             same = plain(given.data()) == plain(saved)
         except (KeyError, TypeError, ValueError, AttributeError, StopIteration) as error:
-            raise CheckFailed.at("plan", f"is malformed: {type(error).__name__}: {error}") from error
+            raise CheckFailed.at("plan", f"is malformed: {worded(error)}") from error
         if not same:
             raise CheckFailed.at("plan", "its summary, reasons or verdicts do not follow from its counts")
         return verify(given)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Final
 
 from forerun.core.domain import find_domain, get_domain, planner_of
-from forerun.core.errors import CheckFailed, Problem, StoreError
+from forerun.core.errors import CheckFailed, Problem, StoreError, worded
 from forerun.core.result.document import ExplainedJob, StoredDocument
 from forerun.core.result.figures import Figure
 from forerun.core.result.numbers import plain
@@ -221,7 +221,7 @@ class MeasurementDocument(Document):
                 content=content,
             )
         except (KeyError, TypeError, AttributeError, ValueError) as error:
-            raise StoreError.at(where, f"is no measurement: {type(error).__name__}: {error}") from error
+            raise StoreError.at(where, f"is no measurement: {worded(error)}") from error
 
     def figures(self, content: Mapping[str, Any]) -> tuple[Figure, ...]:
         """The figures of a measurement, which its domain makes, or who measures for it."""

@@ -169,6 +169,11 @@ def suggestion(name: str, known: Sequence[str]) -> str:
 
 
 def worded(error: Exception) -> str:
-    """What msgspec says of a value, as scenarios say it: the place comes first."""
-    what, _, place = str(error).replace("Expected", "expected").replace("`", "").partition(" - at ")
+    """What reading data ran into, in words of ours: `no key cost`, or the place and then what msgspec says of it."""
+    if isinstance(error, KeyError):
+        return f"no key {error.args[0] if error.args else ''}"
+    if isinstance(error, TypeError | AttributeError | IndexError | OverflowError) or not str(error):
+        return "a value is of the wrong kind"
+    text = str(error).replace("Expected", "expected").replace("Object missing required field", "no key")
+    what, _, place = text.replace("`", "").partition(" - at ")
     return f"at {place}: {what}" if place else what

@@ -11,7 +11,7 @@ import yaml
 
 from forerun.core import slices
 from forerun.core.domain import announced_figures, find_domain
-from forerun.core.errors import StoreError, UnknownName
+from forerun.core.errors import StoreError, UnknownName, worded
 from forerun.core.report.images import stems
 from forerun.core.report.stored import DAMAGE, StoredComparison, figures_of_document
 from forerun.core.result.document import StoredDocument
@@ -59,7 +59,7 @@ def figures_of(run: Run) -> tuple[Figure, ...]:
         if not isinstance(run, SavedRun) and not isinstance(error, (KeyError, UnknownName)):
             raise  # of a result in memory: a fault of the domain
         where = run.folder if isinstance(run, SavedRun) else f"run {run.id}"
-        what = f"its figures need what the run does not contain: {type(error).__name__}: {error}"
+        what = f"its figures need what the run does not contain: {worded(error)}"
         raise StoreError.at(where, what) from error
 
 

@@ -8,7 +8,7 @@ from typing import Final
 
 from forerun.core.documents import FORMATS, document_of
 from forerun.core.domain import find_domain
-from forerun.core.errors import StoreError
+from forerun.core.errors import StoreError, worded
 from forerun.core.result.document import StoredDocument
 from forerun.core.result.figures import Figure
 from forerun.core.result.reading import read_document
@@ -96,5 +96,5 @@ def figures_of_document(document: StoredDocument) -> tuple[Figure, ...]:
     try:
         return document.figures if owner is None else owner.figures(document.content)
     except DAMAGE as error:
-        what = f"its figures need what the {document.kind} does not contain: {type(error).__name__}: {error}"
+        what = f"its figures need what the {document.kind} does not contain: {worded(error)}"
         raise StoreError.at(document.file or document.name, what) from error

@@ -179,7 +179,7 @@ def read_parquet(path: Path, sha256: object) -> Table:
     """
     import polars
 
-    from forerun.core.errors import StoreError
+    from forerun.core.errors import StoreError, worded
     from forerun.core.regular import read_regular, unreadable
 
     try:
@@ -201,9 +201,7 @@ def read_parquet(path: Path, sha256: object) -> Table:
         )
         schema = TableSchema(described["table"], columns, described["meaning"], described["version"])
     except (KeyError, TypeError, ValueError, polars.exceptions.PolarsError) as error:
-        raise StoreError.at(
-            path, f"is not a table of a forerun run: {type(error).__name__}: {error}"
-        ) from error
+        raise StoreError.at(path, f"is not a table of a forerun run: {worded(error)}") from error
     return Table(schema, {column.name: frame[column.name].to_numpy() for column in columns})
 
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any, Final
 
-from forerun.core.errors import CheckFailed, Problem, StoreError, UsageError
+from forerun.core.errors import CheckFailed, Problem, StoreError, UsageError, worded
 
 #: allowed errors of the predictions of held-out cells, as shares: the mean, and the worst
 MEAN_ERROR: Final = 0.05
@@ -43,9 +43,7 @@ def check_measured(measured: Mapping[str, Any], name: str) -> str:
             what = f"the choice ran at {float(whole):.4g} samples/s; {low:.4g} to {high:.4g} were predicted"
             (agreed if low <= float(whole) <= high else problems).append(what)
     except (KeyError, TypeError, ValueError, AttributeError, ZeroDivisionError) as broken:
-        raise StoreError.at(
-            name, f"is no measurement of loading: {type(broken).__name__}: {broken}"
-        ) from broken
+        raise StoreError.at(name, f"is no measurement of loading: {worded(broken)}") from broken
     if held_out:
         mean, worst = math.fsum(held_out) / len(held_out), max(held_out)
         good = mean <= MEAN_ERROR and worst <= WORST_ERROR

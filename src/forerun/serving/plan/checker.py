@@ -16,10 +16,11 @@ class Rejected(Exception):
     """The certificate claims something that is not so."""
 
 
-def demand(is_true: Any, claim: str) -> None:
-    """Reject unless the claim is true."""
+def demand(is_true: Any, claim: str, part: Any = ()) -> None:
+    """Reject unless the claim is true. part: the choices that it is about, as pairs with their stages."""
     if not is_true:
-        raise Rejected(claim)
+        words = (f"{name} on {hw}, batch {b}, {n} replica{'s' * (n != 1)}" for name, (hw, b, n) in part)
+        raise Rejected(f"stage {'; stage '.join(words)}: {claim}" if part else claim)
 
 
 def check(certificate: Any, arrival_ms: Any, routing: Any = None) -> None:
@@ -28,7 +29,8 @@ def check(certificate: Any, arrival_ms: Any, routing: Any = None) -> None:
     try:
         _Checked(certificate, np.asarray(arrival_ms, dtype="<f8"), routing or {}).all()
     except (KeyError, TypeError, ValueError, IndexError, AttributeError, OverflowError) as error:
-        raise Rejected(f"malformed: {type(error).__name__}: {error}") from error
+        what = f"no key {error.args[0]}" if type(error) is KeyError else "a value is of the wrong kind"
+        raise Rejected(f"malformed: {what}") from error
 
 
 class _Checked:
@@ -51,13 +53,12 @@ class _Checked:
             part = {name: self.choice(name, entry["stages"][name]) for name in entry["stages"]}
             closed = part and all(self.above[name] <= {*part} for name in part)
             key = tuple((name, part[name]) for name in self.names if name in part)
-            refutes = closed and key not in claims and entry["misses_at_least"] > allowed
-            demand(refutes, f"{part}: no refutation")
+            demand(closed and key not in claims and entry["misses_at_least"] > allowed, "no refutation", key)
             claims[key] = entry["misses_at_least"]
         self.cover(claims, cost - 1e-9 * max(1.0, cost))
         demand(self.misses(plan) == c["misses"] <= allowed, "the plan does not miss as claimed, or too often")
         for key, late in claims.items():
-            demand(self.misses(dict(key)) == late, f"{dict(key)} does not force {late} misses")
+            demand(self.misses(dict(key)) == late, f"this does not force {late} misses", key)
 
     def form(self) -> int:
         """Schema, digests, numbers in range, a choice a stage; returns the allowance."""
@@ -81,9 +82,9 @@ class _Checked:
         return int(c["allowed_misses"])
 
     def choice(self, name: str, chosen: Any) -> Any:
-        hardware, batch, replicas = chosen
-        within = batch in self.stage[name]["options"][hardware] and 0 < replicas <= self.c["max_replicas"]
-        demand(within and type(batch) is type(replicas) is int, f"{name}: {chosen} is not in the space")
+        hw, batch, replicas = chosen
+        fits = batch in self.stage[name]["options"].get(hw, ()) and 0 < replicas <= self.c["max_replicas"]
+        demand(fits and type(batch) is type(replicas) is int, "this is not in the space", [(name, chosen)])
         return tuple(chosen)
 
     def cover(self, refuted: Any, limit: float) -> None:
@@ -93,7 +94,7 @@ class _Checked:
         bases = {tuple(name for name, _ in part) for part in refuted}
 
         def go(k: int, chosen: Any, cost: float) -> None:
-            demand(k < len(order), f"{chosen} is cheaper and not refuted")
+            demand(k < len(order), "this is cheaper and not refuted", chosen.items())
             ending = [base for base in bases if order[k] in base and {*base} <= {*order[: k + 1]}]
             for hardware, sizes in self.stage[order[k]]["options"].items():
                 for replicas in range(1, self.c["max_replicas"] + 1):

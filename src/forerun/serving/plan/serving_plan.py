@@ -6,7 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from forerun.core.errors import CheckFailed, Problem
+import msgspec
+
+from forerun.core.errors import CheckFailed, Problem, worded
 from forerun.core.result.figures import Figure
 from forerun.core.result.numbers import plain
 from forerun.core.result.plan import ShownPlan
@@ -96,6 +98,40 @@ class ServingPlan(ShownPlan):
         return self
 
 
+class _StageData(msgspec.Struct):
+    """As `stage_data` writes it."""
+
+    stage: str
+    parents: list[str]
+    options: dict[str, list[int]]
+    service_ms: dict[str, list[float]]
+
+
+class _Digest(msgspec.Struct):
+    arrivals: int
+    arrival_ms_sha256: str
+
+
+class _Refuted(msgspec.Struct):
+    stages: dict[str, tuple[str, int, int]]
+    misses_at_least: int
+
+
+class _Certificate(msgspec.Struct):
+    """As `certificate` writes it."""
+
+    trace: _Digest
+    slo_ms: float
+    allowed_misses: int
+    costs: dict[str, float]
+    max_replicas: int
+    stages: list[_StageData]
+    plan: dict[str, tuple[str, int, int]]
+    cost: float
+    misses: int
+    refuted: list[_Refuted]
+
+
 def check_certificate(certificate: Mapping[str, Any], scenario: Scenario) -> str:
     """Verify that a certificate's plan is the cheapest for this scenario. Says what was verified.
 
@@ -109,12 +145,13 @@ def check_certificate(certificate: Mapping[str, Any], scenario: Scenario) -> str
 
     Raises CheckFailed, naming every difference or the claim that does not hold.
     """
+    try:
+        stated = msgspec.convert(certificate, _Certificate)
+    except msgspec.ValidationError as error:
+        raise CheckFailed.at("certificate", f"malformed: {worded(error)}") from error
     inputs = prepare(scenario)
-    most = certificate.get("max_replicas")
-    space = space_of(scenario, inputs=inputs, max_replicas=most if isinstance(most, int) else 1)
-    problems = [
-        Problem("certificate", f"{what} is not the scenario's") for what in _strange(certificate, space)
-    ]
+    space = space_of(scenario, inputs=inputs, max_replicas=stated.max_replicas)
+    problems = [Problem("certificate", f"{what} is not the scenario's") for what in _strange(stated, space)]
     if problems:
         raise CheckFailed(*problems)
     try:
@@ -129,30 +166,28 @@ def check_certificate(certificate: Mapping[str, Any], scenario: Scenario) -> str
     )
 
 
-def _strange(certificate: Mapping[str, Any], space: Space) -> list[str]:
+def _strange(certificate: _Certificate, space: Space) -> list[str]:
     """What a certificate says about the question that the scenario does not."""
-    rows = certificate.get("stages")
-    stages = (
-        {row.get("stage"): row for row in rows if isinstance(row, dict)} if isinstance(rows, list) else {}
-    )
+    stages = {row.stage: row for row in certificate.stages}
     strange = [] if set(stages) == set(space.names) else ["the list of stages"]
     prices = {offer.hardware: offer.price for offers in space.offers for offer in offers}
-    costs = certificate.get("costs")
-    if not isinstance(costs, dict) or any(costs.get(name) != price for name, price in prices.items()):
+    if any(certificate.costs.get(name) != price for name, price in prices.items()):
         strange.append("costs")
-    if certificate.get("slo_ms") != space.slo_ms:
+    if certificate.slo_ms != space.slo_ms:
         strange.append("slo_ms")
-    if certificate.get("allowed_misses") != space.allowed:
+    if certificate.allowed_misses != space.allowed:
         strange.append("allowed_misses")
     for s, name in enumerate(space.names):
-        row, own = stages.get(name, {}), stage_data(space, s)
-        sizes = row.get("options")
-        sizes = sizes if isinstance(sizes, dict) else {}
+        if name not in stages:
+            continue
+        row, own = stages[name], stage_data(space, s)
         # Between the measured batch sizes others may have been allowed; none of the measured may be missing.
-        lacking = any(not set(own["options"].get(hw, ())) <= set(given) for hw, given in sizes.items())
-        if lacking or sizes.keys() != own["options"].keys():
+        lacking = any(not set(own["options"].get(hw, ())) <= set(given) for hw, given in row.options.items())
+        if lacking or row.options.keys() != own["options"].keys():
             strange.append(f"options of {name}")
-        strange += [f"{what} of {name}" for what in ("parents", "service_ms") if row.get(what) != own[what]]
+        strange += [
+            f"{what} of {name}" for what in ("parents", "service_ms") if getattr(row, what) != own[what]
+        ]
     return strange
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from forerun.core.documents import JobDocument
-from forerun.core.errors import StoreError
+from forerun.core.errors import StoreError, worded
 from forerun.core.result.document import ExplainedJob, StoredDocument
 from forerun.core.result.figures import Figure
 from forerun.core.result.reading import check_figures, record
@@ -97,7 +97,7 @@ class ReplayDocument(JobDocument):
                 content=content,
             )
         except (KeyError, TypeError, AttributeError, ValueError) as error:
-            raise StoreError.at(where, f"is no replay: {type(error).__name__}: {error}") from error
+            raise StoreError.at(where, f"is no replay: {worded(error)}") from error
 
     def figures(self, content: Mapping[str, Any]) -> tuple[Figure, ...]:
         """History and replay side by side."""

@@ -177,7 +177,7 @@ def kept_replay(kept: Path, content: Mapping[str, Any]) -> Replay:
         files = msgspec.convert(content.get("system_files", []), list[Input])
         until_s = float(content["calibrate_until_s"])
     except (KeyError, TypeError, ValueError, msgspec.ValidationError) as error:
-        raise StoreError.at(kept, f"is no replay: {type(error).__name__}: {worded(error)}") from error
+        raise StoreError.at(kept, f"is no replay: {worded(error)}") from error
     history = reading.read(Path(file))
     if history.sha256 != digest:
         raise StoreError.at(kept, f"{file} has changed since it was replayed; replay it again")

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from forerun.cluster.summary.past import Beside
 from forerun.core.documents import Document
-from forerun.core.errors import StoreError
+from forerun.core.errors import StoreError, worded
 from forerun.core.result.document import StoredDocument
 from forerun.core.result.figures import Axis, Figure, Rule
 from forerun.core.result.numbers import format_number, plain
@@ -214,7 +214,7 @@ class SiteDocument(Document):
                 content=content,
             )
         except (KeyError, TypeError, AttributeError, ValueError) as error:
-            raise StoreError.at(where, f"is no survey of a site: {type(error).__name__}: {error}") from error
+            raise StoreError.at(where, f"is no survey of a site: {worded(error)}") from error
 
     def figures(self, content: Mapping[str, Any]) -> tuple[Figure, ...]:
         """Waits beside history by partition, and what each change does."""
