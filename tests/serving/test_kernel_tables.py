@@ -161,6 +161,13 @@ def test_a_table_that_cannot_be_read_is_named_in_one_line(
         assert command_line(["fit", str(server), "--kernels", str(table)]) == 2
         error = capsys.readouterr().err
         assert words in error and "Traceback" not in error and len(error.strip().splitlines()) == 1
+    # Not that the tables are of other accelerators: there is none of this name.
+    for gpu, hint in (("h100-80GB", "did you mean 'H100-80GB'? "), ("X1000", "")):
+        server.write_text(f"max_seqs: 32\ntoken_budget: 2048\nmemory: {{model: {path}, gpu: {gpu}}}\n")
+        assert command_line(["fit", str(server), "--kernels", str(whole)]) == 2
+        said = f"server.yaml:3: at $.memory.gpu: no accelerator named '{gpu}'; {hint}known: A100-40GB, "
+        error = capsys.readouterr().err
+        assert said in error and len(error.strip().splitlines()) == 1
     server.write_text("max_seqs: 32\ntoken_budget: 2048\nkv_blocks: 100\nsoftware: vlm\n")
     assert command_line(["fit", str(server), "--kernels", str(whole)]) == 2
     error = capsys.readouterr().err

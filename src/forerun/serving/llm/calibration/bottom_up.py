@@ -19,7 +19,7 @@ from typing import Final
 import msgspec
 import numpy as np
 
-from forerun.core.errors import ScenarioError, TraceError, known_names
+from forerun.core.errors import ScenarioError, TraceError
 from forerun.serving.inputs.inputs import ScenarioFiles
 from forerun.serving.inputs.pipeline import Floats
 from forerun.serving.llm.calibration.calibrate import (
@@ -297,10 +297,8 @@ def _version(
     shape : of the model.
     read : all tables, ascending by version.
     """
-    precision, gpu = Precision.of(shape, memory.kv_bits), memory.gpu or ""
-    if gpu not in ACCELERATORS:
-        raise ScenarioError.at("server", f"no accelerator named {gpu!r}; {known_names(gpu, ACCELERATORS)}")
-    card = ACCELERATORS[gpu]
+    assert memory.gpu is not None
+    precision, card = Precision.of(shape, memory.kv_bits), ACCELERATORS[memory.gpu]
 
     def built(tables: KernelTables) -> ModelKernels:
         return ModelKernels(Kernels.of(tables, precision), shape, memory.tensor_parallel, card)

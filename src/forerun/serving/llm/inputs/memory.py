@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from forerun.core.errors import ScenarioError, known_names
+from forerun.core.errors import ScenarioError
 from forerun.serving.llm.inputs.accelerators import ACCELERATORS
 from forerun.serving.llm.inputs.architecture import Architecture
 from forerun.serving.llm.scenario.language_model import LanguageModelSpec, ModelMemory
@@ -60,8 +60,8 @@ def memory_use(spec: LanguageModelSpec, memory: ModelMemory, model: Architecture
     model : the shape of the model.
     where : path of `memory` in the scenario, for messages.
 
-    Raises ScenarioError for an unknown accelerator, where the model cannot be split that way, and where not a single block
-    fits, with how much is missing.
+    Raises ScenarioError where the model cannot be split that way, and where not a single block fits, with how much is
+    missing.
     """
     split = memory.tensor_parallel
     if model.heads % split:
@@ -69,10 +69,6 @@ def memory_use(spec: LanguageModelSpec, memory: ModelMemory, model: Architecture
         raise ScenarioError.at(f"{where}.tensor_parallel", what)
     total = memory.gpu_memory_bytes
     if memory.gpu is not None:
-        if memory.gpu not in ACCELERATORS:
-            known = known_names(memory.gpu, ACCELERATORS)
-            what = f"no accelerator named {memory.gpu!r}; {known}; or give gpu_memory, such as 80GB"
-            raise ScenarioError.at(f"{where}.gpu", what)
         total = ACCELERATORS[memory.gpu].memory_bytes * USABLE
     assert total is not None, "the scenario has one of the two"
     weights = model.weight_bytes if memory.weights_bytes is None else memory.weights_bytes

@@ -6,9 +6,11 @@ from typing import Annotated, Any, ClassVar, Final, Literal, NamedTuple, TypeAli
 
 import msgspec
 
+from forerun.core.errors import known_names
 from forerun.core.scenario.numbers import Count, NotNegative, Positive, Whole
 from forerun.core.scenario.spec import Input, Spec, chosen_from
 from forerun.core.trace.reader import format_problems
+from forerun.serving.llm.inputs.accelerators import ACCELERATORS
 from forerun.serving.llm.policy.scheduling import Scheduler, scheduler_policies
 from forerun.serving.policies.vllm import Newest
 
@@ -240,9 +242,12 @@ class ModelMemory(Spec, frozen=True, kw_only=True):
     kv_bits: Literal[4, 8, 16, 32] | None = None
 
     def problems(self) -> list[tuple[str, str]]:
-        """One accelerator is said, one way."""
+        """One accelerator is said, one way, and known by its name."""
         if (self.gpu is None) == (self.gpu_memory_bytes is None):
             return [("", "give exactly one of gpu, such as H100-80GB, and gpu_memory, such as 80GB")]
+        if self.gpu is not None and self.gpu not in ACCELERATORS:
+            known = known_names(self.gpu, ACCELERATORS)
+            return [("gpu", f"no accelerator named {self.gpu!r}; {known}; or give gpu_memory, such as 80GB")]
         return []
 
 
