@@ -213,6 +213,35 @@ def test_a_fit_goes_on_from_the_end_with_rates_that_differ(data_folder: Path) ->
         fitted(data_folder, "ahead=6h")
 
 
+def test_a_look_ahead_that_says_little_is_said_to(data_folder: Path) -> None:
+    """Shorter stretches than a recording is cut into, or than events need, do not pass in silence."""
+    (said,) = (note for note in fitted(data_folder, "ahead=1s").report.notes if "trials start" in note)
+    assert "500 stretches of 0.0227 h" in said
+    assert "1 s were asked for, and a recording is cut into 500 at most" in said
+    assert "how rates differ is assumed more than seen" in said
+    for plenty in ((), ("ahead=1h",)):
+        (said,) = (note for note in fitted(data_folder, *plenty).report.notes if "trials start" in note)
+        assert "asked for" not in said and "assumed" not in said
+
+
+@pytest.mark.parametrize(
+    ("settings", "unread"),
+    [
+        (["model=cluster", "ahead=1h", "cap=40"], ["cap: changes nothing with model=cluster", "ahead_s: changes nothing"]),
+        (["method=notebook", "ahead=1h"], ["ahead_s: changes nothing with method=notebook"]),
+        (["arrivals=hawkes"], ["arrivals: changes nothing with model=best"]),
+    ],
+)  # fmt: skip
+def test_a_setting_that_a_fit_does_not_read_is_refused(
+    data_folder: Path, settings: list[str], unread: list[str]
+) -> None:
+    file = data_folder / "bamboo/traces/p3-trace.csv"
+    with pytest.raises(ScenarioError) as refused:
+        TRACES.fit(Recorded(files=(file,)), settings, seed=0)
+    assert all(words in str(refused.value) for words in unread)
+    assert len(refused.value.problems) == len(unread)
+
+
 def test_trials_say_what_one_run_may_bring(data_folder: Path) -> None:
     """The table of outcomes is of the trials; with rates known, as before, their range is narrower."""
     fleet = fitted(data_folder).description["fleet"]

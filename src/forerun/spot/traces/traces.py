@@ -110,6 +110,20 @@ class _FitSettings(Spec, frozen=True, kw_only=True):
     leaves: Leaves = "lifo"
     ahead_s: NotNegative = 0.0
 
+    def problems(self) -> list[tuple[str, str]]:
+        """Nothing is set that the fit does not read."""
+        if self.method == "notebook":
+            fit, unread = "method=notebook", ("model", "arrivals", "batches", "cap", "traces", "ahead_s")
+        elif self.model == "cluster":
+            fit, unread = "model=cluster", ("batches", "cap", "ahead_s")
+        else:
+            fit, unread = f"model={self.model}", ("arrivals",)
+        return [
+            (one.name, f"changes nothing with {fit}")
+            for one in msgspec.structs.fields(self)
+            if one.name in unread and getattr(self, one.name) != one.default
+        ]
+
 
 class _StatsSettings(Spec, frozen=True, kw_only=True):
     """leaves: which node leaves where only counts are known; it changes lives and batches, not node-hours."""
@@ -428,6 +442,10 @@ def _ahead(process: fitting.Fitted, seen: FleetStatistics, ahead_s: float) -> tu
         f"trials start with the {start} nodes of the recording's end; their rates differ as those of its {count} stretches "
         f"of {seen.duration_h / count:.3g} h do (`--set ahead=TIME` says how far you look ahead)"
     )
+    if ahead_s and count == MOST_STRETCHES:
+        note += f"; {ahead_s:g} s were asked for, and a recording is cut into {MOST_STRETCHES} at most"
+    if min(sum(stretches.removals), sum(stretches.adds)) < count:
+        note += "; most of them are too short for a removal or an addition, so how rates differ is assumed more than seen"
     return process.with_(start=start, stretches=stretches), note
 
 
