@@ -100,3 +100,30 @@ def test_a_forecast_from_runs_that_ended(folder: Path) -> None:
         refused = live(folder, *changes)
         assert refused.returncode == 2 and said in refused.stderr, refused.stderr
         assert len(refused.stderr.splitlines()) == 1
+    # What was elsewhere, or forecast otherwise, is no history of this.
+    for change, said in (
+        (
+            "machines.nodes=[{name: box, count: 2, gpus: 2}]",
+            "other machines than the scenario's: 1 x 4 GPUs; the scenario has 2 x 2 GPUs",
+        ),
+        ("costs.models.toy.restart=9", "was forecast with other costs than the scenario's"),
+    ):
+        refused = live(folder, *words, "--level", "0.5", "--set", change)
+        assert refused.returncode == 2 and said in refused.stderr, refused.stderr
+        assert len(refused.stderr.splitlines()) == 1
+    renamed = live(folder, *words, "--level", "0.5", "--set", "machines.nodes=[{name: b, count: 1, gpus: 4}]")
+    assert renamed.returncode == 0 and "note: earlier runs" not in renamed.stdout, renamed.stderr
+    edf = live(folder, *words, "--level", "0.5", "--set", "policy=edf")
+    assert "note: earlier runs had another policy than the scenario: nothing is promised" in edf.stdout
+    for run, mixed in (("one", True), ("two", False)):
+        saved = folder / run / "result" / "provenance.json"
+        content = json.loads(saved.read_text())
+        here = f"{content['host']['cores']} cores"
+        saved.write_text(json.dumps(content | {"host": content["host"] | {"cores": 4096}}))
+        elsewhere = live(folder, *words, "--level", "0.5")
+        assert (elsewhere.returncode == 2) == mixed, elsewhere.stderr
+        if mixed:
+            assert f"ran on a host of {here}" in elsewhere.stderr and "one of 4096 cores" in elsewhere.stderr
+        else:
+            assert "note: the earlier runs were on a host of 4096 cores" in elsewhere.stdout
+            assert f"and this is one of {here}" in elsewhere.stdout

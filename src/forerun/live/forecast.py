@@ -9,16 +9,24 @@ machine than those before, or of other kinds of jobs, nothing is promised.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
+import msgspec
+
+from forerun.cluster.inputs.arrays import Cluster
 from forerun.cluster.inputs.prepare import Inputs
 from forerun.core.errors import UsageError
+from forerun.core.scenario.spec import content_id
+from forerun.core.version import VERSION
 from forerun.live.compare import Comparison, simulated_rows
 
 #: what a run's forecast is judged by: the last end, the mean time from submission to end, and that of the worst job
 FIGURES: Final = ("makespan", "mean_jct", "worst_jct")
+#: sections besides the machines and the costs that forecasts follow from
+_ALSO: Final = ("profile", "policy", "slowdown", "live")
 
 
 def offs_of(comparison: Comparison) -> dict[str, float]:
@@ -31,6 +39,55 @@ def offs_of(comparison: Comparison) -> dict[str, float]:
     if errors is None or not same_ends or not comparison.same_admissions:
         return dict.fromkeys(FIGURES, math.inf)
     return {name: abs(float(getattr(errors, name))) for name in FIGURES}
+
+
+def unlike(ran: Inputs, next_one: Inputs) -> str:
+    """Why the forecast of a run says nothing of the forecast of the next: other machines, or other costs; else empty.
+
+    Parameters
+    ----------
+    ran : of the run that has ended.
+    next_one : of the run that is forecast.
+    """
+    then, now = (_nodes(one.setting.cluster) for one in (ran, next_one))
+    if then != now:
+        return f"ran on other machines than the scenario's: {then}; the scenario has {now}"
+    if "costs" in _differing(ran, next_one, ("costs",)):
+        return "was forecast with other costs than the scenario's, and so were its errors"
+    return ""
+
+
+def noted(ran: Sequence[Inputs], next_one: Inputs) -> tuple[str, ...]:
+    """What a reader must know of runs that are like the next one in machines and costs.
+
+    Parameters
+    ----------
+    ran : of the runs that have ended.
+    next_one : of the run that is forecast.
+    """
+    others = dict.fromkeys(name for one in ran for name in _differing(one, next_one, _ALSO))
+    what = f"earlier runs had another {' and another '.join(others)} than the scenario: nothing is promised of this one"
+    return (what,) if others else ()
+
+
+def _differing(ran: Inputs, next_one: Inputs, sections: Sequence[str]) -> list[str]:
+    """Those sections of two scenarios that differ; files count by what they contain."""
+    scenario = next_one.scenario
+    own = content_id(scenario, VERSION)
+    return [
+        name
+        for name in sections
+        if content_id(msgspec.structs.replace(scenario, **{name: getattr(ran.scenario, name)}), VERSION)
+        != own
+    ]
+
+
+def _nodes(cluster: Cluster) -> str:
+    """The nodes of a cluster in words, whatever their names."""
+    counts: Counter[str] = Counter()
+    for group in cluster.groups:
+        counts[f"{group.gpus} {group.gpu_type or 'GPUs'}"] += group.count
+    return ", ".join(f"{count} x {node}" for node, count in sorted(counts.items()))
 
 
 def runs_needed(level: float) -> int:
@@ -107,7 +164,9 @@ class Forecast:
         }
 
 
-def forecast(inputs: Inputs, offs: Sequence[Mapping[str, float]], level: float) -> Forecast:
+def forecast(
+    inputs: Inputs, offs: Sequence[Mapping[str, float]], level: float, notes: tuple[str, ...] = ()
+) -> Forecast:
     """Simulate the jobs of a scenario, with intervals from the errors of earlier forecasts.
 
     Parameters
@@ -115,11 +174,13 @@ def forecast(inputs: Inputs, offs: Sequence[Mapping[str, float]], level: float) 
     inputs : the scenario, read.
     offs : of each earlier run, as `offs_of` gives them.
     level : of the intervals, such as 0.9.
+    notes : what else a reader must know (default: nothing).
 
     Raises UsageError for fewer runs than the level needs.
     """
     half = {name: half_width([one[name] for one in offs], level) for name in FIGURES}
-    rows, notes = simulated_rows(inputs)
+    rows, simulated = simulated_rows(inputs)
+    notes = (*simulated, *notes)
     jobs = []
     for row in rows:
         submit_s, end_s = float(row["submit_s"]), float(row["end_s"])

@@ -22,7 +22,8 @@ from forerun.cluster.engine.record import Record
 from forerun.cluster.engine.run import Outcome
 from forerun.cluster.scenario import Live, Scenario
 from forerun.core.errors import ForerunError, Problem, ScenarioError, StoreError, UsageError
-from forerun.core.result.run import Result
+from forerun.core.result.reading import read_document
+from forerun.core.result.run import Result, host_provenance
 from forerun.core.scenario.spec import content_id
 from forerun.core.version import VERSION
 from forerun.live.answers import Freed
@@ -31,7 +32,7 @@ from forerun.live.compare import Comparison, compare
 from forerun.live.controller import Controller
 from forerun.live.engines.engine import Engine
 from forerun.live.folder import RunFolder
-from forerun.live.forecast import Forecast, forecast, offs_of
+from forerun.live.forecast import Forecast, forecast, noted, offs_of, unlike
 from forerun.live.inbox import Inbox
 from forerun.live.job_state import Finished
 from forerun.live.journal import Journal, RunMeta
@@ -121,7 +122,7 @@ def compare_run(path: Path) -> Comparison:
 
 
 def forecast_run(scenario: Scenario, earlier: Sequence[Path], level: float) -> Forecast:
-    """A scenario's run before it begins, with intervals from earlier runs of the same engine and clock.
+    """A scenario's run before it begins, with intervals from earlier runs of the same engine, clock, machines and costs.
 
     Parameters
     ----------
@@ -133,9 +134,11 @@ def forecast_run(scenario: Scenario, earlier: Sequence[Path], level: float) -> F
     """
     if not isinstance(scenario, Scenario):
         raise ScenarioError.at("$.domain", "only scenarios of the cluster domain run live")
+    inputs = DOMAIN.prepare(scenario)
     kinds: dict[tuple[str, str], Path] = {}
+    hosts: dict[str, Path] = {}
     seen: dict[bytes, Path] = {}
-    offs = []
+    offs, ran = [], []
     for path in earlier:
         folder = RunFolder(path.absolute())
         journal = Journal(folder.journal, read_only=True)
@@ -150,8 +153,32 @@ def forecast_run(scenario: Scenario, earlier: Sequence[Path], level: float) -> F
         kinds.setdefault((journal.run.engine, journal.run.clock), path)
         if len(kinds) > 1:
             raise UsageError.at(path, f"ran with another engine or clock than {next(iter(kinds.values()))}")
+        if why := unlike(controller.inputs, inputs):
+            raise UsageError.at(path, why)
+        # Nodes of Ray are elsewhere, and the host of their controller says nothing of them.
+        if journal.run.engine == "local" and (host := _host_of(folder)):
+            hosts.setdefault(host, path)
+        if len(hosts) > 1:
+            (one, first), (other, _) = hosts.items()
+            raise UsageError.at(path, f"ran on a host of {other}, and {first} on one of {one}")
+        ran.append(controller.inputs)
         offs.append(offs_of(compare(controller.inputs, _noted(controller), _stays(journal))))
-    return forecast(DOMAIN.prepare(scenario), offs, level)
+    notes = noted(ran, inputs)
+    here = _in_words(host_provenance()["host"])
+    if hosts and here not in hosts:
+        notes = (*notes, f"the earlier runs were on a host of {next(iter(hosts))}, and this is one of {here}")
+    return forecast(inputs, offs, level, notes)
+
+
+def _host_of(folder: RunFolder) -> str:
+    """The host of a run in words; empty where its result was not saved."""
+    saved = folder.result / "provenance.json"
+    host = read_document(saved).get("host") if saved.is_file() else None
+    return _in_words(host) if isinstance(host, Mapping) else ""
+
+
+def _in_words(host: Mapping[str, object]) -> str:
+    return f"{host.get('cores')} cores, {host.get('machine')} with {host.get('system')}"
 
 
 def stopped_status(path: Path) -> RunStatus:
