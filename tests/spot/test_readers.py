@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from forerun.core.errors import InputError, TraceError, UsageError
-from forerun.core.trace.reader import read_trace
+from forerun.core.trace.reader import read_trace, sniff
 from forerun.spot.inputs.recorded import of_membership
 from forerun.spot.traces.statistics import fleet_statistics
 
@@ -158,11 +158,40 @@ def test_step_functions_of_scaling_groups(data_folder: Path, golden: Golden) -> 
         if "asg-counts" not in name:
             continue
         hours = theirs["last_x"] < 1000
-        trace = read_trace(data_folder / name, "spot_counts", options={"x_unit": "h" if hours else "s"})
+        # One row says nothing of its format; fractions of an hour or of a second look alike.
+        format_ = "spot_counts" if theirs["rows"] == 1 else ""
+        if hours and theirs["rows"] > 1:
+            with pytest.raises(TraceError, match=r"such as 0\.000, have fractions and no unit") as refused:
+                read_trace(data_folder / name)
+            assert len(refused.value.problems) == 1
+        elif not hours:
+            assert read_trace(data_folder / name, format_)["t_s"][-1] <= theirs["last_x"]
+        trace = read_trace(data_folder / name, format_, options={"x_unit": "h" if hours else "s"})
         assert trace["nodes"].max() == theirs["max_nodes"], name
         assert trace["t_s"][-1] <= theirs["last_x"] * (3600 if hours else 1) + 1e-6
         assert (np.diff(trace["nodes"]) != 0).all()
         assert (len(trace) == 1) == (theirs["rows"] == 1)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["0,0\n5,1\n9,2\n", "0,0\n5,0\n5,1\n9,2\n", "3,0\n5,0\n5,1\n", "0,0\n5,0\n", "0,0,1\n5,0,1\n5,1,1\n"],
+)
+def test_other_pairs_of_numbers_are_no_steps(tmp_path: Path, text: str) -> None:
+    """Only from 0 on, and with two rows for each change, is a table without a header taken for counts."""
+    (tmp_path / "pairs.csv").write_text(text)
+    assert "spot_counts" not in sniff(tmp_path / "pairs.csv")
+
+
+def test_terminations_alone_are_no_fleet(data_folder: Path) -> None:
+    """They are not taken for counts, with and without `--format`, and one line says what they are for."""
+    file = data_folder / "bamboo/full-64/full-64-terminate-trace.csv"
+    for format_ in ("", "spot_counts"):
+        with pytest.raises(
+            TraceError, match=r"how many nodes were terminated.*after the file of counts"
+        ) as refused:
+            read_trace(file, format_)
+        assert len(refused.value.problems) == 1
 
 
 @pytest.mark.parametrize(

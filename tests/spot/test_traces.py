@@ -75,8 +75,7 @@ def test_every_figure_of_every_public_file(
             options["polarity"] = "preempted" if "h100" in name else "available"
         if "asg-counts" in name:
             options["x_unit"] = "h" if theirs["last_x"] < 1000 else "s"
-        format_ = "spot_counts" if "asg-counts" in name else ""
-        recorded = Recorded(files=(data_folder / name,), format=format_, options=options)
+        recorded = Recorded(files=(data_folder / name,), options=options)
         told = TRACES.stats(recorded, (), seed=0).data
         mine: dict[str, Any] = {**told["statistics"], **told["recording"]}
         repairs = {row["rule"]: row["count"] for row in told["repairs"]}
