@@ -17,7 +17,7 @@ from forerun.core.scenario.arguments import path_of, wrong_type
 from forerun.core.scenario.decode import decode
 from forerun.core.scenario.resolve import apply_overrides, resolve, written_out
 from forerun.core.scenario.spec import Spec
-from forerun.core.scenario.text import Document, parse_document, read_document
+from forerun.core.scenario.text import Document, parse_document, read_document, refuse_other
 
 SPEC_VERSION: Final = 1
 #: the format of a measurement file, which may have the scenario that it measured
@@ -97,6 +97,7 @@ def build(document: Document, *, base: Path, overrides: Iterable[str] = (), seed
         document = Document(document.name, data["scenario"])
         data = document.data
     domain = data.get("domain")
+    refuse_other(document, "a scenario")
     data, origin = apply_overrides(document, overrides, domain=domain if isinstance(domain, str) else "")
     if seed is not None:
         data["seed"] = seed

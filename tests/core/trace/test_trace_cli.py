@@ -192,3 +192,35 @@ def test_stats_can_fit(forerun, tmp_path):
     code, stdout, _ = forerun("trace", "stats", out, "--fit")
     assert code == 0
     assert "features agree" in stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "wanted"),
+    [
+        (("trace", "stats"), "not a trace"),
+        (("trace", "fit", "spot"), "not a trace"),
+        (("trace", "fit", "cluster"), "not a trace"),
+        (("trace", "fit", "loading"), "not a table with columns such as 'load_s'"),
+        (("trace", "stats", "loading"), "not a table with columns such as 'workload'"),
+        (("simulate",), "not a scenario"),
+        (("study",), "not a study"),
+    ],
+)
+def test_a_document_of_ours_in_the_wrong_place_is_named(forerun, tmp_path, words, wanted):
+    """A plan is no CSV file without columns, nor a scenario without a domain."""
+    plan = tmp_path / "plan.json"
+    plan.write_text('{\n "format": "forerun.plan/1",\n "forerun": "0.2.0",\n "scenario": {}\n}\n')
+    code, _, stderr = forerun(*words, plan)
+    assert code == 2
+    assert f"is a document of forerun, forerun.plan/1, {wanted}" in stderr
+    assert len(stderr.splitlines()) == 1
+
+
+def test_what_is_no_table_is_said_to_be_json_or_a_scenario(forerun, tmp_path):
+    other, scenario = tmp_path / "other.json", tmp_path / "scenario.yaml"
+    other.write_text('[{"load_s": 1}]\n')
+    scenario.write_text("domain: loading\n")
+    code, _, stderr = forerun("trace", "fit", "loading", other)
+    assert code == 2 and "is JSON, not a table with columns such as 'load_s'" in stderr
+    code, _, stderr = forerun("trace", "fit", "loading", scenario)
+    assert code == 2 and "is a scenario of forerun, not a DLIO workload" in stderr

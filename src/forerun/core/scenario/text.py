@@ -67,6 +67,20 @@ def path_text(place: Place) -> str:
     return "$" + "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in place)
 
 
+def refuse_other(document: Document, wanted: str) -> None:
+    """Raise ScenarioError for a document that a command of forerun wrote and that is not what is wanted.
+
+    Parameters
+    ----------
+    document : a plan, a comparison and the like say their format; what has a domain is a scenario, or has one.
+    wanted : such as `a scenario`.
+    """
+    data = document.data if isinstance(document.data, dict) else {}
+    stated = data.get("format", data.get("schema"))
+    if isinstance(stated, str) and stated.startswith("forerun") and "domain" not in data:
+        raise ScenarioError.at(document.where(()), f"is a document of forerun, {stated}, not {wanted}")
+
+
 def read_document(path: Path) -> Document:
     """The plain data of a scenario file, by its suffix: .yaml .yml .json .toml.
 

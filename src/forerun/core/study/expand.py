@@ -29,7 +29,7 @@ from forerun.core.scenario.spec import (
     override,
     to_data,
 )
-from forerun.core.scenario.text import Document, Place, read_document
+from forerun.core.scenario.text import Document, Place, read_document, refuse_other
 from forerun.core.scenarios import build
 from forerun.core.study.wording import axis_labels, axis_unit, combination_text
 from forerun.core.units import parse_quantity, stem, unit_of, whole_number
@@ -270,6 +270,7 @@ def load_study(path: str | os.PathLike[str], policies: Sequence[object] = ()) ->
     """
     source = Path(path)
     document = read_document(source)
+    refuse_other(document, "a study")
     given = decode(document, StudyFile)
     folder = source.resolve().parent
     if isinstance(given.base, str):

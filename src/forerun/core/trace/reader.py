@@ -22,7 +22,7 @@ from forerun.core.regular import begins
 from forerun.core.scenario.spec import NamedSpec, to_data
 from forerun.core.scenario.text import parse_scalar
 from forerun.core.trace.repair import RepairLog
-from forerun.core.trace.source import NUMPY, PARQUET, Source
+from forerun.core.trace.source import NUMPY, PARQUET, Source, document_of
 from forerun.core.trace.table import Provenance, Trace
 
 HEAD_LINES = 8
@@ -199,6 +199,8 @@ def reader_for(path: str | Path, format: str = "", options: Mapping[str, Any] | 
         formats = sniff(path)
         if len(formats) != 1:
             what = f"could be {' or '.join(formats)}" if formats else "is of no format that is recognised"
+            if not formats and document_of(head_of(path).lines) not in ("", "JSON"):
+                raise UsageError.at(str(path), f"is {document_of(head_of(path).lines)}, not a trace")
             raise UsageError.at(str(path), f"{what}; name it; {known_names('', known.names())}")
         format = formats[0]
     reader = known.get(format, where=str(path))

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from forerun.core.errors import TraceError, known_names, suggestion
 from forerun.core.trace.repair import Complaints, RepairLog, shown
-from forerun.core.trace.source import MOST_ROWS, Source
+from forerun.core.trace.source import MOST_ROWS, Source, document_of
 
 Kind: TypeAlias = Literal["float", "int", "text", "datetime"]
 Array: TypeAlias = NDArray[Any]
@@ -354,6 +354,10 @@ def spelled(source: Source, fields: Iterable[Field], comment: str = "") -> list[
         if len(matches) > 1:
             raise TraceError.at(source.at(line), f"has both {' and '.join(matches)}; one of them is expected")
     lacking = [field for field, matches in there if field.required and not matches]
+    if lacking and (other := document_of(source.head(2))):
+        raise TraceError.at(
+            source.name, f"is {other}, not a table with columns such as {lacking[0].header!r}"
+        )
     if lacking:
         missing = "; ".join(" or ".join(field.headers) for field in lacking)
         what = (
@@ -393,6 +397,8 @@ def _layout(source: Source, line: int, header: list[str], fields: Sequence[Field
     headers = {field.header for field in fields}
     places = {name: place for place, name in reversed(list(enumerate(names)))}
     absent = [repr(f.header) for f in fields if f.required and f.header not in places]
+    if absent and (other := document_of(source.head(2))):
+        raise TraceError.at(source.name, f"is {other}, not a table with columns such as {absent[0]}")
     if absent:
         other = next(
             (c for c in (",", ";", "\t", "|") if c != delimiter and len(names) == 1 and c in names[0]), ""

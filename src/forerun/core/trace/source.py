@@ -14,10 +14,10 @@ import io
 import lzma
 import re
 import zlib
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import IO, Any, TypeVar, cast
+from typing import IO, Any, Final, TypeVar, cast
 
 from forerun.core.errors import TraceError
 from forerun.core.regular import open_regular, unreadable
@@ -52,6 +52,19 @@ _NOT_TEXT = (
     (b"%PDF", "a PDF, not a text file"),
     (b"\x7fELF", "a program, not a text file"),
 )
+
+
+#: what documents of ours begin with
+_OURS: Final = re.compile(r'\{\s*"(?:format|schema)"\s*:\s*"(forerun[^"]*)"')
+
+
+def document_of(lines: Sequence[str]) -> str:
+    """What a file that begins with these lines is, in words, if it is a document and no table; else empty."""
+    text = "\n".join(lines).lstrip("\ufeff \t\r\n")
+    ours = _OURS.match(text)
+    if ours is not None:
+        return f"a document of forerun, {ours[1]}"
+    return "JSON" if text.startswith(("{", "[")) else ""
 
 
 class Source:

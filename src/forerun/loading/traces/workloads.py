@@ -142,6 +142,8 @@ def read_workload(path: Path) -> Workload:
         raise TraceError.at(
             path, "is not a DLIO workload: a mapping of model, dataset, reader and train is expected"
         )
+    if "domain" in document.data:
+        raise TraceError.at(path, "is a scenario of forerun, not a DLIO workload")
     reader = _Reader(document)
     name = str(reader.section("model").get("name") or path.stem)
     record = reader.number(("dataset", "record_length_bytes"), ("dataset", "record_length"))
