@@ -172,8 +172,11 @@ def worded(error: Exception) -> str:
     """What reading data ran into, in words of ours: `no key cost`, or the place and then what msgspec says of it."""
     if isinstance(error, KeyError):
         return f"no key {error.args[0] if error.args else ''}"
-    if isinstance(error, TypeError | AttributeError | IndexError | OverflowError) or not str(error):
+    text = str(error)
+    wrong_kind = isinstance(error, TypeError | AttributeError | IndexError | OverflowError)
+    # What Python says of text that is no number.
+    if wrong_kind or not text or text.startswith(("invalid literal", "could not convert")):
         return "a value is of the wrong kind"
-    text = str(error).replace("Expected", "expected").replace("Object missing required field", "no key")
+    text = text.replace("Expected", "expected").replace("Object missing required field", "no key")
     what, _, place = text.replace("`", "").partition(" - at ")
     return f"at {place}: {what}" if place else what

@@ -16,7 +16,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
 from typing import Any, Final
 
-import msgspec
 import numpy as np
 
 from forerun.core.errors import worded
@@ -38,14 +37,18 @@ SCHEMA: Final = "forerun.serving.llm.certificate/2"
 ROUNDING: Final = 1e-9
 
 
+#: hardware, replicas and settings of a stage
+_Choice = dict[str, Any]
+
+
 class Rejected(Exception):
     """The certificate claims something that is not so."""
 
 
-def demand(is_true: object, claim: str) -> None:
-    """Reject unless the claim is true."""
+def demand(is_true: object, claim: str, cell: Mapping[str, _Choice] | None = None) -> None:
+    """Reject unless the claim is true. cell: what it is about (default: the whole certificate)."""
     if not is_true:
-        raise Rejected(claim)
+        raise Rejected(f"{_said(cell)}: {claim}" if cell else claim)
 
 
 def check(certificate: Mapping[str, Any], inputs: Inputs, traces: int, max_replicas: int) -> int:
@@ -61,50 +64,15 @@ def check(certificate: Mapping[str, Any], inputs: Inputs, traces: int, max_repli
     Raises Rejected, naming the claim that does not hold.
     """
     try:
-        claims = msgspec.convert(certificate, _Certificate)
-        return _Checked(claims, inputs, traces, max_replicas).all()
-    except (
-        msgspec.ValidationError, KeyError, TypeError, ValueError, IndexError, AttributeError, OverflowError
-    ) as error:  # fmt: skip
+        return _Checked(certificate, inputs, traces, max_replicas).all()
+    except (KeyError, TypeError, ValueError, IndexError, AttributeError, OverflowError) as error:
         raise Rejected(f"malformed: {worded(error)}") from error
 
 
-#: hardware, replicas and settings of a stage
-_Choice = dict[str, Any]
-
-
-class _Bound(msgspec.Struct):
-    """In a world, what some queries ask of a stage, or how many are late whatever is done."""
-
-    stage: str
-    world: int
-    first: int = 0
-    last: int = 0
-    whole: bool = False
-    late: int | None = None
-
-
-class _Excluded(msgspec.Struct):
-    """A cheaper cell, and in which worlds it misses: by bounds, and by simulation."""
-
-    cell: dict[str, _Choice]
-    bounds: list[_Bound]
-    missed: list[int]
-
-
-class _Certificate(msgspec.Struct):
-    """What the planner writes, as far as it is a claim of its own."""
-
-    schema: str
-    objective: str
-    failing: int
-    plan: dict[str, _Choice]
-    cost_usd_per_h: float
-    excluded: list[_Excluded]
-
-
 class _Checked:
-    def __init__(self, certificate: _Certificate, inputs: Inputs, traces: int, max_replicas: int) -> None:
+    def __init__(
+        self, certificate: Mapping[str, Any], inputs: Inputs, traces: int, max_replicas: int
+    ) -> None:
         self.claims, self.inputs, self.numbers = certificate, inputs, tuple(range(1, traces + 1)) or (0,)
         self.scenario, self.max_replicas = inputs.scenario, max_replicas
         self.served: dict[str, LanguageModelSpec] = {
@@ -119,42 +87,36 @@ class _Checked:
 
     def all(self) -> int:
         """Every claim, the quick ones first."""
-        claims, failing = self.claims, self.claims.failing
-        demand(claims.schema == SCHEMA, f"unknown schema {claims.schema}")
+        claims, failing = self.claims, int(self.claims["failing"])
+        demand(claims["schema"] == SCHEMA, f"unknown schema {claims['schema']}")
         objectives = ("cost", "token-cost") if self.inputs.clients is None else ("cost",)
-        demand(claims.objective in objectives, f"unknown objective {claims.objective}")
+        demand(claims["objective"] in objectives, f"unknown objective {claims['objective']}")
         cells = {_key(_written(cell)): cell for cell in self._cells()}
-        plan = _key(claims.plan)
-        demand(plan in cells, f"the plan, {_said(claims.plan)}, is not in the space")
+        plan = _key(claims["plan"])
+        demand(plan in cells, "the plan is not in the space", claims["plan"])
         limit = self._worth(cells[plan])
         demand(
-            math.isclose(float(self._cost(cells[plan])), claims.cost_usd_per_h, rel_tol=1e-12),
-            f"the plan costs {float(self._cost(cells[plan])):g} $/h, not {claims.cost_usd_per_h:g}",
+            math.isclose(float(self._cost(cells[plan])), claims["cost_usd_per_h"], rel_tol=1e-12),
+            f"the plan costs {float(self._cost(cells[plan])):g} $/h, not {claims['cost_usd_per_h']:g}",
         )
-        excluded: dict[str, _Excluded] = {}
-        for entry in claims.excluded:
-            key = _key(entry.cell)
-            demand(key not in excluded, f"{_said(entry.cell)}: this is listed twice")
+        excluded: dict[str, Mapping[str, Any]] = {}
+        for entry in claims["excluded"]:
+            key = _key(entry["cell"])
+            demand(key not in excluded, "this is listed twice", entry["cell"])
             excluded[key] = entry
         for key, cell in cells.items():
-            if self._worth(cell) < limit:
-                demand(key in excluded, f"{_said(cell)}: this is cheaper and not excluded")
+            demand(self._worth(cell) >= limit or key in excluded, "this is cheaper and not excluded", cell)
         for key, entry in excluded.items():
-            demand(key in cells, f"{_said(entry.cell)}: this is not in the space")
-            fails = {*entry.missed, *(one.world for one in entry.bounds)} & {*self.numbers}
-            demand(len(fails) > failing, f"{_said(entry.cell)}: this is said to miss in too few worlds")
-            self._check_bounds(cells[key], entry.bounds)
+            demand(key in cells, "this is not in the space", entry["cell"])
+            bounded, missed = [int(one["world"]) for one in entry["bounds"]], entry["missed"]
+            fails = {number for number in (*bounded, *missed) if number in self.numbers}
+            demand(len(fails) > failing, "this is said to miss in too few worlds", entry["cell"])
+            self._check_bounds(cells[key], entry["bounds"])
         fails = set(self._missed(cells[plan], self.numbers))
-        demand(
-            len(fails) <= failing,
-            f"the plan misses the objectives in {len(fails)} world{'s' * (len(fails) != 1)}; {failing} may fail",
-        )
+        demand(len(fails) <= failing, f"the plan fails in {len(fails)} of its worlds; {failing} may")
         for key, entry in excluded.items():
-            kept = set(entry.missed) - set(self._missed(cells[key], entry.missed))
-            demand(
-                not kept,
-                f"{_said(entry.cell)}: of the worlds where this is said to miss, it keeps the objectives in {len(kept)}",
-            )
+            kept = set(entry["missed"]) - set(self._missed(cells[key], entry["missed"]))
+            demand(not kept, "this keeps the objectives in a world where it is said to miss", entry["cell"])
         return len(excluded)
 
     def _cells(self) -> Iterator[dict[str, _Choice]]:
@@ -193,7 +155,7 @@ class _Checked:
 
     def _worth(self, cell: Mapping[str, _Choice]) -> Fraction:
         """What the plan minimises."""
-        if self.claims.objective == "cost":
+        if self.claims["objective"] == "cost":
             return self._cost(cell)
         return self._cost(cell) / max(1, self._tokens(cell))
 
@@ -243,11 +205,10 @@ class _Checked:
             if not met:
                 yield number
 
-    def _check_bounds(self, cell: Mapping[str, _Choice], bounds: Sequence[_Bound]) -> None:
+    def _check_bounds(self, cell: Mapping[str, _Choice], bounds: Sequence[Mapping[str, Any]]) -> None:
         """Verify that each world named asks more than a cell can do."""
         for bound in bounds:
-            name, number = bound.stage, bound.world
-            demand(name in cell, f"no stage {name} serves a language model")
+            name, number = bound["stage"], int(bound["world"])
             # How requests choose a replica changes nothing of what they ask.
             chosen = {key: value for key, value in cell[name].items() if key not in ("replicas", "balance")}
             known = _key({"stage": name, "world": number, **chosen})
@@ -255,20 +216,13 @@ class _Checked:
                 (inputs,) = worlds(self._inputs(cell), [number])
                 self.asked[known] = _Asked(inputs, name)
             asked = self.asked[known]
-            if bound.late is not None:
-                late = asked.late > asked.allowed
-                demand(late, f"{_said(cell)}: not so many requests are late whatever is done")
+            if "late" in bound:
+                demand(asked.late > asked.allowed, "not so many requests are late whatever is done", cell)
             else:
-                first, last, replicas = bound.first, bound.last, cell[name]["replicas"]
-                demand(
-                    0 <= first < last <= len(asked.answer),
-                    f"{_said(cell)}: of {len(asked.answer):,} queries, none are from {first:,} to before {last:,}",
-                )
-                needed = asked.needed(first, last, bound.whole)
-                demand(
-                    replicas < needed * (1 - ROUNDING / 2),
-                    f"{_said(cell)}: the work of queries {first:,} to {last - 1:,} needs {needed:.6g} replicas only",
-                )
+                first, last = int(bound["first"]), int(bound["last"])
+                needed = asked.needed(first, last, bool(bound["whole"]))
+                only = f"the work of queries {first} to {last - 1} needs {needed:.6g} replicas only"
+                demand(cell[name]["replicas"] < needed * (1 - ROUNDING / 2), only, cell)
 
 
 class _Asked:
@@ -402,24 +356,13 @@ def _written(cell: Mapping[str, _Choice]) -> dict[str, _Choice]:
 
 
 def _said(cell: Mapping[str, _Choice]) -> str:
-    """A cell in words, with all of its settings: `stage chat on A100, 2 replicas, max_seqs 64, balance random`."""
-    return "; ".join(f"stage {name} on {_setting(to_data(chosen))}" for name, chosen in cell.items())
+    """A cell in words, with all of its settings: `stage Chat: hardware A100, replicas 2, scheduler (name orca)`."""
+    return "; ".join(f"stage {name}: {_settings(to_data(chosen))}" for name, chosen in cell.items())
 
 
-def _setting(value: Any) -> str:
-    """A setting in words: a policy by its name, then what else it has; hardware and replicas as in a sentence."""
-    if not isinstance(value, dict):
-        return str(value)
-    left = {key: one for key, one in value.items() if one is not None}
-    words = [str(left.pop(key)) for key in ("name", "hardware") if key in left]
-    if "replicas" in left:
-        count = left.pop("replicas")
-        words.append(f"{count} replica{'s' * (count != 1)}")
-    words += [
-        f"{key} ({_setting(one)})" if isinstance(one, dict) and len(one) > 1 else f"{key} {_setting(one)}"
-        for key, one in left.items()
-    ]
-    return ", ".join(words)
+def _settings(chosen: _Choice) -> str:
+    used = ((key, f"({_settings(one)})" if isinstance(one, dict) else one) for key, one in chosen.items())
+    return ", ".join(f"{key} {one}" for key, one in used if one is not None)
 
 
 def _key(value: object) -> str:
