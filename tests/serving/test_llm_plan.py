@@ -227,6 +227,38 @@ def feasible() -> dict[str, Any]:
     return data
 
 
+@pytest.mark.parametrize(
+    ("replicas", "why", "verdict"),
+    [
+        ([3], "costs 5.7 $/h, and no cell is cheaper", "kept, and no cell with at most 60 replicas a stage is cheaper"),
+        ([2, 3], "; the one cheaper cell was run and misses an objective; at the",
+            "and the one cheaper cell with at most 60 replicas a stage does not"),
+        ([1, 2, 3], "; of the 2 cheaper cells ", "and none of the 2 cheaper cells with at most 60 replicas a stage keeps"),
+        ([1], "the one cell that may be chosen does not keep the objectives; Chat: 1 x A100: ", ""),
+    ],
+)  # fmt: skip
+def test_no_cell_one_cell_and_several_are_each_a_sentence(
+    replicas: list[int], why: str, verdict: str
+) -> None:
+    data = feasible()
+    axes = data["configuration"]["Chat"]["llm"]["plan"]
+    axes |= {"hardware": axes["hardware"][1:], "replicas": replicas}
+    axes |= {
+        "max_seqs": [8],
+        "token_budget": [512],
+        "balance": ["least-requests"],
+        "scheduler": ["prefill-first"],
+    }
+    scenario = scenario_of(data)
+    if not verdict:
+        with pytest.raises(Infeasible, match=re.escape(why)):
+            plan(scenario)
+        return
+    found = language_plan(scenario)
+    assert why in found.why
+    assert verdict in check_certificate(found.certificate, scenario)
+
+
 @pytest.mark.parametrize("known", ["stated", "fitted"])
 @pytest.mark.parametrize("seed", range(cases(2)))
 def test_every_confidence_has_the_cheapest_of_all_cells(

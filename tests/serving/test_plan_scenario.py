@@ -80,6 +80,30 @@ def test_a_plan_of_ones_own_is_proved_kept_and_checked(
     assert run(["check", str(alone)]) == 2
 
 
+@pytest.mark.parametrize(
+    ("batches", "rate_rps", "said"),
+    [
+        ("1", 5, "0 misses of 15 allowed, and nothing is cheaper with at most 60 replicas a stage"),
+        ("1", 60, "and one refuted part leaves nothing cheaper with at most 60 replicas a stage"),
+        ("1,4", 100, " refuted parts leave nothing cheaper with at most 60 replicas a stage"),
+    ],
+)
+def test_none_one_and_several_refuted_parts_are_each_a_sentence(
+    mine: Path, batches: str, rate_rps: int, said: str
+) -> None:
+    rows = [
+        row
+        for row in PROFILE.splitlines()[1:]
+        if row.startswith("detect,L4") and row.split(",")[2] in batches
+    ]
+    mine.with_name("mine.csv").write_text("\n".join([PROFILE.splitlines()[0], *rows]) + "\n")
+    data = forerun.load(mine, [f"trace.process.rate={rate_rps}rps"])
+    found = plan(
+        data.with_(stages=data.stages[:1], edges=(), configuration={"detect": data.configuration["detect"]})
+    )
+    assert said in check_certificate(found.certificate, found.scenario)
+
+
 def alterations(found: dict[str, Any]) -> dict[str, Any]:
     """Plan files in each of which one thing was altered."""
     altered = {}

@@ -158,11 +158,12 @@ def check_certificate(certificate: Mapping[str, Any], scenario: Scenario) -> str
         check(certificate, space.traffic.arrivals_ms, routing_of(inputs))
     except Rejected as error:
         raise CheckFailed.at("certificate", str(error)) from error
-    refuted = len(certificate["refuted"])
+    refuted, misses, most = len(stated.refuted), stated.misses, stated.max_replicas
+    parts = f"{refuted} refuted parts leave" if refuted > 1 else "one refuted part leaves"
+    nothing = f"{parts} nothing cheaper" if refuted else "nothing is cheaper"
     return (
-        f"the certificate holds: {certificate['cost']:g} $/h with {certificate['misses']} misses of "
-        f"{certificate['allowed_misses']} allowed, and {refuted} refuted parts leave nothing cheaper with at most "
-        f"{certificate['max_replicas']} replicas a stage"
+        f"the certificate holds: {stated.cost:g} $/h with {misses} miss{'es' * (misses != 1)} of "
+        f"{stated.allowed_misses} allowed, and {nothing} with at most {most} replica{'s' * (most != 1)} a stage"
     )
 
 

@@ -131,7 +131,8 @@ def conclude(scenario: Scenario, runners: Sequence[Runner], objective: str) -> S
     difference = None
     if second is not None:
         difference = Estimate.of(second.values(objective) - chosen.values(objective))
-    notes = [f"{len(runners)} candidates met the same fleets; {len(finalists)} met all {chosen.count}"]
+    met = f"{len(runners)} candidates met the same fleets; {len(finalists)} met all {chosen.count}"
+    notes = [met if len(runners) > 1 else f"the one candidate met {chosen.count} fleets"]
     if scenario.goal.steps and chosen.done_share < 1 and not scenario.goal.deadline_s:
         notes.append("trials that do not finish count with the horizon")
     return SpotPlan(

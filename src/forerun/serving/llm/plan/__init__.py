@@ -516,9 +516,12 @@ def _why(search: Search, best: VisitedCell, options: dict[str, _Option]) -> str:
     here = f"{space.named(best.cell)} costs {float(space.cost(best.cell)):g} $/h"
     if not cheaper:
         return f"{here}, and no cell is cheaper"
-    parts = [f"{run:,} were run and miss an objective"] if run else []
+    ran = "was run and misses" if run == 1 else "were run and miss"
+    parts = [f"{run:,} {ran} an objective"] if run else []
     parts += [f"{len(cheaper) - run:,} cannot do the work in time"] if len(cheaper) > run else []
     why = f"{here}; of the {len(cheaper):,} cheaper cells {' and '.join(parts)}"
+    if len(cheaper) == 1:
+        why = f"{here}; the one cheaper cell {parts[0].removeprefix('1 ')}"
     nearest = options[CHEAPER]
     lacks = (
         "keeps the objectives on the scenario's own trace at costs as stated, not in enough of the models and traffics"
@@ -552,8 +555,9 @@ def _infeasible(search: Search) -> Infeasible:
         "worst of them "
     )
     bounded = sum(search.excluded(one) for one in search.tried)
-    what = (
-        f"none of {space.count:,} cells keeps the objectives ({bounded:,} cannot do the work in time); the nearest of "
-        f"{len(ran)} with most replicas, {space.named(cell)}: {worst if len(drawn) > 1 else ''}{_lacks(figures)}"
-    )
+    none = f"none of {space.count:,} cells keeps the objectives ({bounded:,} cannot do the work in time)"
+    nearest = f"the nearest of {len(ran):,} with most replicas, "
+    if space.count == 1:
+        none, nearest = "the one cell that may be chosen does not keep the objectives", ""
+    what = f"{none}; {nearest}{space.named(cell)}: {worst if len(drawn) > 1 else ''}{_lacks(figures)}"
     return Infeasible(Problem(f"objective {figures.binds}", what))

@@ -148,7 +148,9 @@ def check_certificate(certificate: Mapping[str, Any], scenario: Scenario) -> str
     worlds = (
         f" in at least {traces - certificate['failing']} of {traces} models and traffics" if traces else ""
     )
-    return (
-        f"the certificate holds: {certificate['cost_usd_per_h']:g} $/h, the objectives are kept{worlds}, and none of the "
-        f"{excluded:,} cheaper cells with at most {most} replicas a stage keeps them"
-    )
+    within = f"with at most {most} replica{'s' * (most > 1)} a stage"
+    if excluded > 1:
+        others = f"none of the {excluded:,} cheaper cells {within} keeps them"
+    else:
+        others = f"the one cheaper cell {within} does not" if excluded else f"no cell {within} is cheaper"
+    return f"the certificate holds: {certificate['cost_usd_per_h']:g} $/h, the objectives are kept{worlds}, and {others}"

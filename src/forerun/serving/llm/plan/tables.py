@@ -114,7 +114,8 @@ def reason(space: Space, tried: VisitedCell) -> str:
     if bound.overworks(tried.cell[place].replicas):
         tokens = "all tokens" if bound.whole else "first tokens"
         return f"{tokens} in time need at least {bound.needed:.3g} replicas of {name}"
-    return f"{bound.late} requests are late at {name} even alone"
+    late = "request is" if bound.late == 1 else "requests are"
+    return f"{bound.late} {late} late at {name} even alone"
 
 
 def _sure(space: Space, cell: Cell, figures: Figures, inputs: Inputs) -> Figures:
