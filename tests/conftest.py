@@ -13,6 +13,8 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+from forerun.core.cli import _show
+
 ROOT = Path(__file__).parents[1]
 
 
@@ -47,6 +49,12 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 SHARED = Path(os.environ.get("FORERUN_SHARED", ROOT.parent / "shared"))
 #: Every skip for want of them says this, so that the end of a run can count them.
 ABSENT = "shared reference outputs or public traces are absent"
+
+
+@pytest.fixture(autouse=True)
+def _kernels_in_silence(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Commands in tests do not say that they compile: whether they do depends on the tests before."""
+    monkeypatch.setattr(_show, "say_compiling", lambda: None)
 
 
 def shared_path(*parts: str) -> Path:

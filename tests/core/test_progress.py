@@ -99,6 +99,43 @@ def test_off_a_terminal_a_line_comes_now_and_then() -> None:
     assert told == [f"at {second}" for second in (15, 30, 45)]
 
 
+KERNELS = """
+import click
+from forerun.core.cli import _options
+from own_kernels import twice, thrice
+
+@click.command()
+@_options.output_options
+def command(output):
+    with output.working("simulating"):
+        print(twice(2.0) + thrice(2.0))
+
+command()
+"""
+OWN = "from forerun.core.kernels.jit import kernel\n" + "".join(
+    f"@kernel\ndef {name}(x):\n    return x * {factor}\n\n" for name, factor in (("twice", 2), ("thrice", 3))
+)
+
+
+def test_the_first_run_says_that_it_compiles(tmp_path: Path) -> None:
+    """Once for all kernels of a run, not where they are found in the cache, and not where nothing is to be said."""
+    (tmp_path / "own_kernels.py").write_text(OWN)
+    paths = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
+
+    def said(cache: str, *words: str) -> list[str]:
+        environment = os.environ | {"FORERUN_CACHE_DIR": str(tmp_path / cache), "PYTHONPATH": paths}
+        done = subprocess.run(
+            [sys.executable, "-c", KERNELS, *words], capture_output=True, text=True, env=environment
+        )
+        assert done.returncode == 0 and done.stdout == "10.0\n", done.stderr
+        return done.stderr.splitlines()
+
+    assert said("quiet", "-q") == said("json", "--json") == []
+    (line,) = said("cache")
+    assert line.startswith("compiling kernels, for the first run")
+    assert said("cache") == []
+
+
 def test_a_demonstration_on_a_pipe_says_each_step(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

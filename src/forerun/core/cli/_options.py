@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 import click
 
 from forerun.core.cli import _show
+from forerun.core.compiling import watched
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -179,7 +180,7 @@ class Asked:
 
 
 def output_options(function: F) -> F:
-    """`--json` and `--quiet`, as one argument `output`, an `Output`.
+    """`--json` and `--quiet`, as one argument `output`, an `Output`. Unless one is given, the command says when it compiles.
 
     Parameters
     ----------
@@ -188,7 +189,9 @@ def output_options(function: F) -> F:
 
     @functools.wraps(function)
     def called(*args: Any, as_json: bool, quiet: bool, **others: Any) -> Any:
-        return function(*args, output=Output(as_json, quiet), **others)
+        output = Output(as_json, quiet)
+        with nullcontext() if output.silent else watched(_show.say_compiling):
+            return function(*args, output=output, **others)
 
     return cast(F, json_option(quiet_option(called)))
 

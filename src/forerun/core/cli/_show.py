@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import re
@@ -508,6 +509,12 @@ def alive(console: Console) -> Iterator[None]:
         yield
     finally:
         _live.remove(console)
+
+
+@functools.cache
+def say_compiling() -> None:
+    """Say, once in a process, why nothing seems to happen."""
+    say("compiling kernels, for the first run of this kind only: seconds to minutes")
 
 
 @contextmanager
