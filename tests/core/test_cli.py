@@ -369,13 +369,11 @@ def test_what_no_file_can_hold_is_told_in_a_line(capsys: pytest.CaptureFixture[s
         assert told in capsys.readouterr().err
 
 
-def written() -> list[tuple[tuple[str, ...], str]]:
-    """Every command with an option that names a file to write, and the option."""
+def parameters() -> list[tuple[tuple[str, ...], Any]]:
+    """The words of every command, with each of its parameters."""
     import click
 
-    from forerun.core.cli._inputs import OUTPUTS
-
-    found: list[tuple[tuple[str, ...], str]] = []
+    found: list[tuple[tuple[str, ...], Any]] = []
 
     def visit(command: click.Command, words: tuple[str, ...]) -> None:
         if isinstance(command, click.Group):
@@ -385,12 +383,34 @@ def written() -> list[tuple[tuple[str, ...], str]]:
                 child = command.get_command(context, name)
                 assert child is not None
                 visit(child, (*words, name))
-        for parameter in command.params:
-            if parameter.metavar != "DIR":  # where nothing is replaced
-                found.extend((words, option) for option in parameter.opts if option in OUTPUTS)
+        found.extend((words, parameter) for parameter in command.params)
 
     visit(forerun_command, ())
     return found
+
+
+def written() -> list[tuple[tuple[str, ...], str]]:
+    """Every command with an option that names a file to write, and the option."""
+    from forerun.core.cli._inputs import OUTPUTS
+
+    return [
+        (words, option)
+        for words, parameter in parameters()
+        if parameter.metavar != "DIR"  # where nothing is replaced
+        for option in parameter.opts
+        if option in OUTPUTS
+    ]
+
+
+def ranges() -> list[tuple[tuple[str, ...], str]]:
+    """Every command with an option that takes a number in a range, and the option."""
+    import click
+
+    return [
+        (words, parameter.opts[0])
+        for words, parameter in parameters()
+        if isinstance(parameter.type, click.FloatRange)
+    ]
 
 
 def asked(words: tuple[str, ...], option: str) -> tuple[Any, list[str]]:
@@ -625,14 +645,17 @@ def test_a_full_disk_under_a_table_is_named(tmp_path: Path) -> None:
         write_file(tmp_path / "t.parquet", write)
 
 
+def test_several_options_take_a_range() -> None:
+    assert {(("compare",), "--precision"), (("live", "forecast"), "--level"), (("store",), "--sigma")} <= {
+        *ranges()
+    }
+
+
 @pytest.mark.parametrize(
-    "words",
-    [
-        ("compare", "one.yaml", "--precision"),
-        ("study", "one.yaml", "--limit"),
-        ("live", "forecast", "one.yaml", "--earlier", "run", "--level"),
-    ],
+    ("words", "option"), ranges(), ids=lambda one: " ".join([one] if isinstance(one, str) else one)
 )
-def test_nan_is_in_no_range(words: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
-    assert run([*words, "nan"]) == 2
-    assert "nan is not a number" in capsys.readouterr().err
+def test_nan_is_in_no_range(words: tuple[str, ...], option: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run([*words, option, "nan"]) == 2
+    assert "nan is not a finite number" in capsys.readouterr().err
+    assert run([*words, option, "inf"]) == 2
+    assert "inf is not " in capsys.readouterr().err

@@ -22,13 +22,13 @@ PATH = click.Path(path_type=Path)
 
 
 class Number(click.FloatRange):
-    """A number in a range. Comparisons say of nan that it is neither below nor above, so click takes it."""
+    """A finite number in a range. Comparisons say of nan that it is neither below nor above, so click takes it."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         """The number that a text stands for."""
         number = float(super().convert(value, param, ctx))
-        if math.isnan(number):
-            self.fail(f"{value} is not a number", param, ctx)
+        if not math.isfinite(number):
+            self.fail(f"{value} is not a finite number", param, ctx)
         return number
 
 

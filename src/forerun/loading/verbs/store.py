@@ -8,13 +8,15 @@ from pathlib import Path
 
 import click
 
+from forerun.core.cli import _options
+
 
 @click.command(name="store")
 @click.argument("folder", type=click.Path(path_type=Path), metavar="DIR")
 @click.option("--latency", default="0ms", show_default=True, help="Mean latency of a request.")
 @click.option(
     "--sigma",
-    type=click.FloatRange(min=0),
+    type=_options.Number(min=0),
     default=0.2,
     show_default=True,
     help="Standard deviation of its logarithm.",
@@ -30,19 +32,19 @@ import click
 )
 @click.option(
     "--requests-per-s",
-    type=click.FloatRange(min=0),
+    type=_options.Number(min=0),
     default=0.0,
     help="Maximum requests per second; 0 is no limit.",
 )
 @click.option(
-    "--errors", type=click.FloatRange(0, 1), default=0.0, help="Share of requests answered with status 503."
+    "--errors", type=_options.Number(0, 1), default=0.0, help="Share of requests answered with status 503."
 )
 @click.option(
-    "--resets", type=click.FloatRange(0, 1), default=0.0, help="Share of responses cut off in the middle."
+    "--resets", type=_options.Number(0, 1), default=0.0, help="Share of responses cut off in the middle."
 )
 @click.option(
     "--stalls",
-    type=click.FloatRange(0, 1),
+    type=_options.Number(0, 1),
     default=0.0,
     help="Share of responses that pause in the middle for a minute.",
 )
