@@ -112,6 +112,7 @@ class _FitSettings(Spec, frozen=True, kw_only=True):
 
     def problems(self) -> list[tuple[str, str]]:
         """Nothing is set that the fit does not read."""
+        unread: tuple[str, ...]
         if self.method == "notebook":
             fit, unread = "method=notebook", ("model", "arrivals", "batches", "cap", "traces", "ahead_s")
         elif self.model == "cluster":
