@@ -675,8 +675,9 @@ def test_a_saved_plan_is_verified_with_its_options(planned: LanguagePlan, tmp_pa
         ("options", few),
         ("options", {"confidence": "most"}),
     ):
-        with pytest.raises(CheckFailed):
+        with pytest.raises(CheckFailed) as refused:
             check_document({**saved, path: value})
+        assert "not supported between" not in str(refused.value)
     for key, nothing in (("options", None), ("plan", None), ("plan", {**saved["plan"], "summary": None})):
         with pytest.raises(StoreError, match="a section is wanted, nothing"):
             check_document({**saved, key: nothing})

@@ -13,7 +13,7 @@ import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from forerun.core.errors import CheckFailed, Infeasible, Problem, StoreError, UsageError, known_names
+from forerun.core.errors import CheckFailed, Infeasible, Problem, StoreError, UsageError, known_names, worded
 from forerun.core.result.numbers import plain
 from forerun.core.result.plan import Planner
 from forerun.serving.inputs.fresh import check_fresh, fresh
@@ -222,7 +222,7 @@ class ServingPlanner(Planner[Scenario]):
             try:
                 again = plan(scenario, objective, **options).check()
             except TypeError as error:
-                raise CheckFailed.at("plan", f"malformed options: {error}") from error
+                raise CheckFailed.at("plan", f"malformed options: {worded(error)}") from error
             except Infeasible as error:
                 raise CheckFailed.at("plan", f"planned again, there is none: {error}") from error
             if plain(again.data()["configuration"]) != saved.get("configuration"):
@@ -273,7 +273,7 @@ def _check_language_plan(
         failing = may_miss(confidence, traces) if traces else 0
         few = bool(confidence) and "traces" not in options and traces < WORLDS
     except (TypeError, ArithmeticError) as error:
-        raise CheckFailed.at("plan", f"malformed options: {error}") from error
+        raise CheckFailed.at("plan", f"malformed options: {worded(error)}") from error
     if few:
         raise CheckFailed.at(
             "plan", f"it holds in {traces} traces; without --traces it must in {WORLDS} or more"
