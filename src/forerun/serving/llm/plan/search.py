@@ -233,16 +233,15 @@ class Search:
     def _ran(self, tried: VisitedCell, world: World) -> Figures | None:
         """What a run of a cell in a world gives; it misses, too, where another did that differs in nothing but seats of
         which some were always free in that run, and would have been in this one."""
-        growths = tuple(sorted((tried.growths or {}).items()))
-        missed = self._missed[world.number, growths, self._alike(tried.cell)]
+        missed = self._missed[world.number, str(tried.growths), self._alike(tried.cell)]
         seats = [stage.models[one.variant].max_seqs for stage, one in zip(self.space.stages, tried.cell)]
-        for run in missed:
-            if all(own == theirs or taken < min(own, theirs) for own, (theirs, taken) in zip(seats, run)):
-                return None
+        like = (zip(seats, run) for run in missed)
+        if any(all(own == theirs or most < min(own, theirs) for own, (theirs, most) in run) for run in like):
+            return None
         figures, seated = attempt(self.placed(tried, world, world.inputs))
         if figures is None:
-            taken = (seated[stage.number] for stage in self.space.stages)
-            missed.append(tuple((own, own if most is None else most) for own, most in zip(seats, taken)))
+            taken = (seated[stage.number] or have for stage, have in zip(self.space.stages, seats))
+            missed.append(tuple(zip(seats, taken)))
         return figures
 
     def _alike(self, cell: Cell) -> Hashable:
