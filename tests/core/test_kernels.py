@@ -141,6 +141,37 @@ def test_damaged_files_are_compiled_again(stored: Callable[[], Any], tmp_path: P
         assert answers() == (13, 7, 2), (damage.__name__, file.name)
 
 
+def test_processes_that_begin_at_once_compile_a_kernel_once(
+    stored: Callable[[], Any], tmp_path: Path
+) -> None:
+    """The others wait for it and load it, and so with what it calls."""
+    asked = (
+        "import sys, time, pathlib, own_kernels as own; here = pathlib.Path(sys.argv[1]); (here / sys.argv[2]).touch();\n"
+        "while len(list(here.iterdir())) < 3: time.sleep(0.01)\n"
+        "print(own.both(10), len(own.both.stats.cache_misses) + len(own.plus.stats.cache_misses))"
+    )
+    source = tmp_path / "own_kernels.py"
+    source.write_text(source.read_text() + "@kernel\ndef both(x):\n    return plus(x) + plus(plus(x))\n")
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join([str(tmp_path), str(Path(forerun.__file__).parents[1])]),
+        "FORERUN_CACHE_DIR": str(tmp_path / "cache"),
+    }
+    (tmp_path / "ready").mkdir()
+    started = [
+        subprocess.Popen(
+            [sys.executable, "-c", asked, str(tmp_path / "ready"), str(number)],
+            env=environment,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for number in range(3)
+    ]
+    answers = [tuple(map(int, one.communicate()[0].split())) for one in started]
+    assert [result for result, _ in answers] == [29] * 3
+    assert sum(missed for _, missed in answers) == 2, answers
+
+
 def test_an_edit_of_what_a_kernel_imports_is_noticed(stored: Callable[[], Any], tmp_path: Path) -> None:
     """numba freezes the constant of another module, and looks at the kernel's own file only."""
     assert stored().plus(10) == 13

@@ -7,7 +7,8 @@ The disk cache has two pitfalls. numba trusts the files that it finds: see `_Sou
 kernel's own file, but not of a file it calls into, and then runs stale code. So the cache folder is named by a digest of
 everything a kernel may reach: the Python and library versions, its own module, and the modules that this imports, however
 deep. A kernel module may import only numpy, numba and other kernel modules (the architecture tests check it), so the
-digest changes with nothing else.
+digest changes with nothing else. Several processes that start with an empty cache would each compile the same kernels at
+the same time: one compiles, and the others wait for its file (see `_Kernel`).
 
 The folder is `$FORERUN_CACHE_DIR/kernels`, else `cache/kernels` in the virtual environment if that has one, else the
 user's cache folder; if none can be written, a private temporary folder; if that fails too, nothing is cached. With
@@ -25,16 +26,26 @@ import platform
 import stat
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, TypeVar, overload
+from typing import Any, Final, TypeVar, overload
 
 import numba
 import numpy as np
 from numba.core.caching import IndexDataCacheFile
+from numba.core.compiler_lock import global_compiler_lock
 from numba.core.registry import CPUDispatcher
 
 from forerun.core.sources import digest, reached, uninstalled
+
+try:
+    import fcntl
+except ImportError:  # not on Windows, where each process compiles for itself
+    fcntl = None  # type: ignore[assignment]
+
+#: how long a process waits for another that compiles the same kernel, before it does so, too
+_PATIENCE_S: Final = 600.0
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
@@ -84,12 +95,23 @@ def _compile(function: _F, *, parallel: bool, inline: bool, allocates: bool, int
         numba.config.CACHE_DIR = before
     if hasattr(compiled, "_cache") and folder is not None:
         compiled._cache._cache_file.__class__ = _SoundFiles
-    if hasattr(compiled, "_cache") and internal:
-        compiled.__class__ = _Internal
+    if hasattr(compiled, "_cache"):
+        compiled.__class__ = _Internal if internal else _Kernel
     return compiled
 
 
-class _Internal(CPUDispatcher):  # type: ignore[misc]
+class _Kernel(CPUDispatcher):  # type: ignore[misc]
+    """A kernel that one process compiles at a time, so that those who wait find it in the cache."""
+
+    def compile(self, sig: Any) -> Any:
+        # In the order in which numba takes its own lock and then kernels that this one calls: no two wait for each other.
+        with global_compiler_lock, contextlib.ExitStack() as locked:
+            if hasattr(self._cache, "_cache_file") and not self._compiling_counter:
+                locked.enter_context(_alone(Path(f"{self._cache._cache_file._index_path}.lock")))
+            return super().compile(sig)
+
+
+class _Internal(_Kernel):
     """A kernel that only kernels call."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -121,6 +143,26 @@ class _SoundFiles(IndexDataCacheFile):  # type: ignore[misc]
         yield content
         with super()._open_for_write(filepath) as file:
             file.write(content.getvalue() + _checksum(Path(filepath), content.getvalue()))
+
+
+@contextlib.contextmanager
+def _alone(path: Path) -> Iterator[None]:
+    """While this lasts, no other process is in here with the same file; none is kept out where files cannot be locked."""
+    with contextlib.ExitStack() as opened:
+        with contextlib.suppress(OSError):
+            path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            file = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+            opened.callback(os.close, file)
+            patient_until = time.monotonic() + _PATIENCE_S
+            while fcntl is not None and time.monotonic() < patient_until:
+                try:
+                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    # Said, because a process that was forked meanwhile has the file open, too.
+                    opened.callback(fcntl.flock, file, fcntl.LOCK_UN)
+                    break
+                except BlockingIOError:
+                    time.sleep(0.05)
+        yield
 
 
 def _checksum(path: Path, content: bytes) -> bytes:
