@@ -5,8 +5,10 @@ What is kept there is never trusted: a damaged file is compiled again.
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -17,6 +19,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from numba.core import ir
 
 import forerun
 from forerun.core.kernels import jit
@@ -170,6 +173,50 @@ def test_processes_that_begin_at_once_compile_a_kernel_once(
     answers = [tuple(map(int, one.communicate()[0].split())) for one in started]
     assert [result for result, _ in answers] == [29] * 3
     assert sum(missed for _, missed in answers) == 2, answers
+
+
+INLINED = """
+from forerun.core.kernels.jit import kernel
+
+@kernel(inline=True)
+def least(x, y):
+    best = x
+    for i in range(3):
+        if i * y < best:
+            best = i * y
+    return best
+
+@kernel(inline=True)
+def twice(x, y):
+    best = least(x, y)
+    return best + least(best, x)
+
+@kernel
+def whole(x, y):
+    best = 0.0
+    for i in range(5):
+        best += twice(x, best) - least(best, y)
+    return best
+"""
+
+
+def test_kernels_are_the_same_without_copies_of_variables(
+    stored: Callable[[], Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is inlined, more than once and at two depths, becomes the same instructions; numba is left as it was."""
+    (tmp_path / "own_kernels.py").write_text(INLINED)
+
+    def made() -> tuple[float, list[str]]:
+        shutil.rmtree(tmp_path / "kernels", ignore_errors=True)
+        one = stored().whole
+        result = one(3.5, -1.25)
+        (code,) = one.inspect_llvm().values()
+        return result, re.findall(r"= (\w+) ", code)
+
+    quick = made()
+    assert "__deepcopy__" not in vars(ir.Scope)
+    monkeypatch.setattr(jit, "_flat_scopes", contextlib.nullcontext)
+    assert quick == made() and len(quick[1]) > 20
 
 
 def test_an_edit_of_what_a_kernel_imports_is_noticed(stored: Callable[[], Any], tmp_path: Path) -> None:

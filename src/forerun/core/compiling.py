@@ -1,6 +1,6 @@
 """Who wants to know when a kernel begins to be compiled: what is not cached takes up to minutes.
 
-Here and not beside the kernels, so that nobody imports numba to watch.
+Apart from the kernels, because whoever only watches should not have to import numba.
 """
 
 from __future__ import annotations

@@ -149,7 +149,7 @@ class _SoundFiles(IndexDataCacheFile):  # type: ignore[misc]
 
 @contextlib.contextmanager
 def _flat_scopes() -> Iterator[None]:
-    """While this lasts, numba copies a function that it inlines without the depths of its scope.
+    """While this lasts, numba does not copy the variables in the scope of a function that it inlines.
 
     It copies block by block, twice, and with each block all variables of the function: a kernel into which others are
     inlined took 94 s to compile, and 56 s without. The code that comes out is the same. Under numba's lock only.
@@ -179,7 +179,7 @@ def _flat(scope: ir.Scope, memo: dict[int, Any]) -> ir.Scope:
 
 @contextlib.contextmanager
 def _alone(path: Path) -> Iterator[None]:
-    """While this lasts, no other process is in here with the same file; none is kept out where files cannot be locked."""
+    """While this lasts, other processes wait here for the same file, except where files cannot be locked."""
     with contextlib.ExitStack() as opened:
         with contextlib.suppress(OSError):
             path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -189,7 +189,7 @@ def _alone(path: Path) -> Iterator[None]:
             while fcntl is not None and time.monotonic() < patient_until:
                 try:
                     fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    # Said, because a process that was forked meanwhile has the file open, too.
+                    # Closing is not enough: a process that was forked meanwhile has the file open, too.
                     opened.callback(fcntl.flock, file, fcntl.LOCK_UN)
                     break
                 except BlockingIOError:

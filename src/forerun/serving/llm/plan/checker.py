@@ -48,7 +48,7 @@ class Rejected(Exception):
 def demand(is_true: object, claim: str, cell: Mapping[str, _Choice] | None = None) -> None:
     """Reject unless the claim is true. cell: what it is about (default: the whole certificate)."""
     if not is_true:
-        raise Rejected(f"{_said(cell)}: {claim}" if cell else claim)
+        raise Rejected(f"{_named(cell)}: {claim}" if cell else claim)
 
 
 def check(certificate: Mapping[str, Any], inputs: Inputs, traces: int, max_replicas: int) -> int:
@@ -110,13 +110,13 @@ class _Checked:
             demand(key in cells, "this is not in the space", entry["cell"])
             bounded, missed = [int(one["world"]) for one in entry["bounds"]], entry["missed"]
             fails = {number for number in (*bounded, *missed) if number in self.numbers}
-            demand(len(fails) > failing, "this is said to miss in too few worlds", entry["cell"])
+            demand(len(fails) > failing, "it lists too few worlds in which this misses", entry["cell"])
             self._check_bounds(cells[key], entry["bounds"])
         fails = set(self._missed(cells[plan], self.numbers))
         demand(len(fails) <= failing, f"the plan fails in {len(fails)} of its worlds; {failing} may")
         for key, entry in excluded.items():
             kept = set(entry["missed"]) - set(self._missed(cells[key], entry["missed"]))
-            demand(not kept, "this keeps the objectives in a world where it is said to miss", entry["cell"])
+            demand(not kept, "this keeps the objectives in a world that is listed as missed", entry["cell"])
         return len(excluded)
 
     def _cells(self) -> Iterator[dict[str, _Choice]]:
@@ -355,7 +355,7 @@ def _written(cell: Mapping[str, _Choice]) -> dict[str, _Choice]:
     }
 
 
-def _said(cell: Mapping[str, _Choice]) -> str:
+def _named(cell: Mapping[str, _Choice]) -> str:
     """A cell in words, with all of its settings: `stage Chat: hardware A100, replicas 2, scheduler (name orca)`."""
     return "; ".join(f"stage {name}: {_settings(to_data(chosen))}" for name, chosen in cell.items())
 

@@ -242,7 +242,7 @@ class ModelMemory(Spec, frozen=True, kw_only=True):
     kv_bits: Literal[4, 8, 16, 32] | None = None
 
     def problems(self) -> list[tuple[str, str]]:
-        """One accelerator is said, one way, and known by its name."""
+        """The accelerator is given in one way, and its name is known."""
         if (self.gpu is None) == (self.gpu_memory_bytes is None):
             return [("", "give exactly one of gpu, such as H100-80GB, and gpu_memory, such as 80GB")]
         if self.gpu is not None and self.gpu not in ACCELERATORS:
